@@ -6,17 +6,17 @@ Each architecture is built small from its configuration class (`tiny_models.py`)
 With eager attention the model returns its maps (`output_attentions=True`). Then a model with the
 same weights runs with sdpa, if it supports it, and is recorded. Each returned map is matched with a
 different recorded call of its shape, in order. "2 of 5" means that the model returned two maps and
-five calls were recorded. The verdicts:
+five calls were recorded. Verdicts:
 
     exact           every map is equal, to 2e-6 (1e-5 for BART, T5 and similar models)
     refused         the recorder reports that it cannot record this model correctly
     not comparable  the model cannot be built small, or returns no maps
     WRONG           a map differs, or was not recorded
 
-After "exact" follow the proofs of the calls and how their layouts were identified.
+An "exact" row ends with the proofs of the calls and how their layouts were identified.
 
-`eager*`: the output of the model with sdpa differs from its eager output, although the recording
-agrees with it; the comparison then uses a recording of eager attention.
+`eager*`: all calls with sdpa are proved, but the output differs from that of eager attention. So a
+recording of eager attention is compared.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from heedful.recording.capture import Capture
 from heedful.recording.recording import Recording
 from heedful.recording.sequence import call_of
 
-SPREADS = (1.2, 0.8)  # of redrawn parameters; 1 preserves the scale of activations
+SPREADS = (1.2, 0.8)  # spreads of redrawn parameters; 1 preserves the scale of activations
 LIMIT = 20.0  # seconds for an architecture
 TOLERANCE, LOOSER = 2e-6, 1e-5
 # parts of the names of architectures that get the looser tolerance
@@ -146,8 +146,8 @@ def _send(pipe: Any, name: str, device: str) -> None:
 def examine(name: str, device: str) -> Row:
     """Return the row of an architecture.
 
-    Scores, and with them rounding errors, grow with the square of the spread. If the maps differ
-    by little, parameters with a smaller spread must give equal maps.
+    Scores and their rounding errors grow with the square of the parameters' spread. If maps differ
+    by at most 1e-3, the row is repeated with a smaller spread, at which they must be equal.
     """
     row = Row(name, "WRONG")
     for spread in SPREADS:
@@ -192,7 +192,7 @@ def model_class(name: str) -> type:
 
 
 def run_with_maps(model: torch.nn.Module, name: str, device: str) -> tuple[dict, list[References]]:
-    """Try candidate inputs; return the first that yield maps, or else run, and the maps."""
+    """Return the first inputs that yield maps, else the last that run; and their maps."""
     first: Exception | None = None
     result: tuple[dict, list[References]] | None = None
     for inputs in candidate_inputs(model, name):
@@ -211,7 +211,7 @@ def run_with_maps(model: torch.nn.Module, name: str, device: str) -> tuple[dict,
 
 
 def output_with_maps(model: torch.nn.Module, inputs: dict) -> Any:
-    """Run the model with `output_attentions`; some read it from the configuration only."""
+    """Run the model with `output_attentions`, an argument or a field of the configuration."""
     try:
         return run(model, inputs, output_attentions=True)
     except TypeError as error:
@@ -283,7 +283,7 @@ def recorded(model: torch.nn.Module, inputs: dict) -> Recording:
 
 
 def differs(output: Any, other: Any) -> bool:
-    first, second = (next(flat(list(each.values()))) for each in (output, other))
+    first, second = (next(flat(list(result.values()))) for result in (output, other))
     return not torch.allclose(first, second, atol=1e-3, equal_nan=True)
 
 
@@ -293,7 +293,7 @@ def match_maps(
     """Match maps with calls; return the largest difference, and the reason if a map has no call."""
     free, worst = list(captures), 0.0
     for reference in references:
-        start = 0  # the calls of a list are in its order
+        start = 0  # the calls of a list have its order
         for layer, map_ in enumerate(reference.maps):
             errors = {
                 i: difference(name, free[i], map_)
@@ -316,7 +316,7 @@ def shape_of(capture: Capture) -> tuple[int, int, int, int]:
 
 
 def fits(capture: Capture, map_: Tensor, name: str) -> bool:
-    """Whether a call has the sizes of a map, and is cross-attention if the map's name says so."""
+    """Return whether a call may be a map: equal sizes, and cross-attention if its name says so."""
     shape = shape_of(capture)
     if math.prod(shape) != map_.numel() or shape[2:] != map_.shape[-2:]:
         return False
@@ -330,7 +330,7 @@ def difference(name: str, capture: Capture, map_: Tensor) -> float:
         real_map = map_[b][:, real.queries][:, :, real.keys]
         text, part = divmod(b, capture.parts)
         call = call_of(capture, capture.first + text, part)
-        inputs = call.checked()
+        inputs = call.checked_inputs()
         if name in WITHOUT_SINK:
             inputs = inputs._replace(sinks=None)
         ours = weights(inputs) if call.map_ is None else call.map_

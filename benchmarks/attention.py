@@ -1,14 +1,14 @@
-"""Speed of each attention layer, compared with a layer of torch that has the same weights.
+"""Speed of each attention layer, compared with torch's attention on the same weights.
 
     python benchmarks/attention.py [--device cuda]
 
-`MultiHeadAttention` is compared with bare SDPA between the same projections, with
-`nn.MultiheadAttention` (which returns its weights here) and with `StackedHeads`, which computes its
-heads one after another: 12 heads, causal, float32. The sizes go from batch 8, 1,024 tokens and
-width 768, where arithmetic takes the time, down to the batch of document 004 (Zhang), where the
-number of products does. Layers with one head are compared with the bare kernel. Outputs and
-gradients are compared before the timing. The last table shows where StackedHeads takes at least
-three times as long.
+`MultiHeadAttention` is compared with three peers: bare SDPA between the same projections,
+`nn.MultiheadAttention` (which returns its weights here), and `StackedHeads`, which computes its
+heads one after another. All have 12 heads, are causal, and compute in float32. At batch 8, 1,024
+tokens and width 768, arithmetic takes most of the time. At the small batch of document 004 (after
+Zhang), the number of products determines the time. Layers with one head are compared with the bare
+kernel. Outputs and gradients are compared before the timing. The last table shows at which sizes
+StackedHeads takes at least three times as long.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Ways = Mapping[str, Callable[[], Tensor]]
 OURS = "MultiHeadAttention"
 HEADS = 12
 NAME = 44  # characters of the first column
-TARGET = 3.0  # minimal time of StackedHeads / MultiHeadAttention, forward and backward
+TARGET = 3.0  # minimum time of StackedHeads / MultiHeadAttention, forward and backward
 SMALLER = [(8, 64, 768), (8, 64, 96), (4, 16, 96)]  # batch, tokens, width
 
 
@@ -120,7 +120,7 @@ def compare(
     leaves: list[Tensor],
     rounds: int,
 ) -> Turns:
-    """Print a table of times, and for each pair (to, names) the ratios name / to."""
+    """Print a table of times, and for each pair (base, names) the ratios name / base."""
     check_equal(ways, leaves[0])
     print(f"\n{title}\n{'':{NAME}}{'forward':>12}{'with backward':>16}")
     forward = Turns({name: no_grad(way) for name, way in ways.items()}, rounds)
@@ -128,10 +128,10 @@ def compare(
     for name in ways:
         times = f"{1e3 * forward.median(name):9.1f} ms{1e3 * both.median(name):13.1f} ms"
         print(f"{name:{NAME}}{times}")
-    for to, names in pairs:
+    for base, names in pairs:
         for name in names:
-            ratios = f"{forward.ratio(name, to):12.3f}{both.ratio(name, to):16.3f}"
-            print(f"{name + ' / ' + to:{NAME}}{ratios}")
+            ratios = f"{forward.ratio(name, base):12.3f}{both.ratio(name, base):16.3f}"
+            print(f"{name + ' / ' + base:{NAME}}{ratios}")
     return both
 
 
@@ -142,14 +142,14 @@ def check_equal(ways: Ways, x: Tensor) -> None:
         output = way()
         (gradient,) = torch.autograd.grad(output.sum(), x)
         expected = expected or (output.detach(), gradient)
-        for got, first in zip((output.detach(), gradient), expected, strict=True):
+        for tensor, first in zip((output.detach(), gradient), expected, strict=True):
             torch.testing.assert_close(
-                got, first, atol=1e-4, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}"
+                tensor, first, atol=1e-4, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}"
             )
 
 
 def sdpa(query: Tensor, key: Tensor, value: Tensor, **options) -> Tensor:
-    """Call torch's SDPA with an axis of heads, for which it has fast kernels."""
+    """Call torch's SDPA with an axis of one head, since its fast kernels need this axis."""
     four = (tensor[:, None] for tensor in (query, key, value))
     return F.scaled_dot_product_attention(*four, **options)[:, 0]
 
@@ -192,7 +192,7 @@ def no_grad(way):
 
 def with_backward(way, leaves):
     def call():
-        for leaf in leaves:  # else the time would include adding to old gradients
+        for leaf in leaves:  # otherwise the time would include adding to old gradients
             leaf.grad = None
         way().sum().backward()
 

@@ -71,7 +71,7 @@ def row(
 def ways(
     ours: Bert, peer: Any, batch: int, padded: bool, tokens: int
 ) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
-    """Return functions that run each model on the same texts and return the real tokens' output."""
+    """Return a function per model that returns its output for the real tokens of the same texts."""
     ids = torch.randint(1, ours.config.vocabulary, (batch, tokens))
     keep = mask = None
     if padded:

@@ -3,19 +3,19 @@
     python benchmarks/by_hand.py [--rounds 9] [--device cuda]
 
 The model is a GPT of six blocks, width 256 and eight heads, on 512 tokens. It computes attention
-"by hand": masked_fill, softmax and two products in Python. Two comparisons are made. "apart":
+"by hand": masked_fill, softmax and two products in Python. There are two comparisons. "apart":
 processes that record every pass alternate with processes that never record, as in ordinary use.
-"in turns": recorded and plain passes alternate within a process, in five processes; the two kinds
+"in turns": recorded and plain passes alternate within a process, in five processes. The two kinds
 then share freed pages and caches, and the ratio varies by 0.05 from process to process.
 
-Each score matrix takes 8 MB. glibc may return it to the system when it is freed; the next pass then
-causes 2,000 page faults per matrix. So everything is measured again with an allocator that keeps
-freed pages ("pages kept").
+Each score matrix takes 8 MB. If glibc returns it to the system, the next pass causes 2,000 page
+faults per matrix. So both comparisons are repeated with an allocator that keeps freed pages ("pages
+kept").
 
-The last table is the peak memory of a pass of one layer on 4,096 tokens, plain and recorded, each
-in a new process. The recording stores nothing of size N × M. The first look at a call replays its
-operations and holds a map meanwhile, as the model did; that peak is printed too. On a GPU the peak
-is that of torch's allocator.
+The last lines report the peak memory of a pass of one layer on 4,096 tokens, plain and recorded,
+each in a new process. The recording stores nothing of size N × M. Reading a call for the first time
+replays its operations, which takes the memory of a map; this peak is printed too. On a GPU, the
+peak is that of torch's allocator.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Attention(nn.Module):
         self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, N, width), causal."""
+        """Attend causally; x is (B, N, width)."""
         B, N, _ = x.shape
         q, k, v = (t.view(B, N, HEADS, -1).transpose(1, 2) for t in self.qkv(x).split(WIDTH, 2))
         scores = (q @ k.transpose(-2, -1)) * (WIDTH // HEADS) ** -0.5
@@ -66,7 +66,7 @@ class Block(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, N, width)."""
+        """Apply the block to x, (B, N, width)."""
         x = x + self.attend(self.first(x))
         return x + self.mlp(self.second(x))
 
@@ -139,7 +139,7 @@ def apart(run: Run, rounds: int, environment: dict[str, str]) -> float:
 
 @torch.no_grad()
 def peak(pipe, is_recorded: bool, device: str) -> None:
-    """Send the peak memory of a pass, the peak after a first look, and the recording's size."""
+    """Send the peak memory of a pass, the peak after reading a call, and the recording's size."""
     gpt, x = on(device, (model(1), torch.randn(1, 4096, WIDTH)))
     gpt(x[:, :64])
     if is_recorded:
@@ -174,10 +174,10 @@ def main() -> None:
             print(f"in turns {', '.join(f'{ratio:.3f}' for ratio in sorted(turns))}")
             verdict(f"{name}: in turns", statistics.median(turns), 1.25)
     plain, *_ = in_new_process(peak, False, device)
-    recorded, looked, size = in_new_process(peak, True, device)
+    recorded, after_reading, size = in_new_process(peak, True, device)
     map_ = HEADS * 4096**2 * 4
     peaks = f"{plain / 1e6:,.0f} MB plain, {recorded / 1e6:,.0f} MB recorded"
-    print(f"4,096 tokens, one layer: peak {peaks}, {looked / 1e6:,.0f} MB with a first look")
+    print(f"4,096 tokens, one layer: peak {peaks}, {after_reading / 1e6:,.0f} MB with a call read")
     print(f"recording: {size / 1e6:.1f} MB; the maps of all heads would be {map_ / 1e6:,.0f} MB")
     verdict("extra peak memory / maps of all heads", (recorded - plain) / map_, 0.25)
 

@@ -5,8 +5,8 @@
 
 The shape is that of benchmarks/train.py: 65 characters, 12 × 64 tokens a step, width 128, 4 blocks.
 The first compiled step runs in a new process, once with an empty cache of compiled code (cold) and
-once with the cache of the previous run (warm). Then plain, compiled and nanoGPT's steps alternate
-in one process.
+once with the cache of the cold run (warm). Then plain steps, compiled steps and those of nanoGPT
+alternate in one process.
 """
 
 from __future__ import annotations

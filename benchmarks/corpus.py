@@ -3,10 +3,10 @@
     python benchmarks/corpus.py --megabytes 200
 
 Each row is measured in a new process. "heedful" streams the text to a token file and draws batches
-of 12 × 256 tokens from it. "at once" reads the file, encodes the string and keeps the ids; it gets
-a shorter text, since it would not fit into memory otherwise. The time of `bpe` includes training
-the tokenizer: "heedful" samples at most 8 MB of the text, "at once" trains on all of it. Memory is
-the peak rise of anonymous memory. The last line compares the memory of `heedful train` (preset
+of 12 × 256 tokens from it. "at once" reads a text into memory, encodes it and keeps the ids; its
+text is shorter, so that it fits into memory. The time of `bpe` includes training the tokenizer, for
+"heedful" on a sample of at most 8 MB, for "at once" on its full text. Memory is the peak rise of
+anonymous memory. The last line compares the memory of `heedful train` (preset
 quick, few steps) on the long and on the short text.
 """
 
@@ -33,7 +33,7 @@ LETTERS = "eeettaaooiinnsshhrrdlucmwfgypbvk"
 
 @dataclass
 class Row:
-    """One line of the table; `rise` is the peak of anonymous memory over its start, in MB."""
+    """One line of the table; `rise` is the peak rise of anonymous memory, in MB."""
 
     way: str
     megabytes: float
@@ -44,7 +44,7 @@ class Row:
 
     @property
     def speed(self) -> float:
-        """Megabytes a second."""
+        """Megabytes of text per second."""
         return self.megabytes / self.seconds
 
 
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def write_text(path: Path, megabytes: float, seed: int = 0) -> None:
-    """Write paragraphs of the Python reference, shuffled words of it and some invented words."""
+    """Write paragraphs of the Python reference, each followed by random and invented words."""
     rng = random.Random(seed)
     reference = python_reference()
     paragraphs = reference.split("\n\n")
@@ -82,7 +82,7 @@ def write_text(path: Path, megabytes: float, seed: int = 0) -> None:
 
 
 def _word(words: list[str], rng: random.Random) -> str:
-    """Draw a word; 1 of 30 is invented, half of these from a list of 40,000 invented words."""
+    """Draw a word: 1 of 30 is invented, and half of these are from 40,000 recurring words."""
     if rng.random() > 1 / 30:
         return rng.choice(words)
     maker = random.Random(rng.randrange(40_000)) if rng.random() < 0.5 else rng

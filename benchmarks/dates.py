@@ -2,8 +2,8 @@
 
     python benchmarks/dates.py
 
-Trains as `heedful train --pairs dates` does, then translates 2,000 dates that are not in the
-training pairs to ISO form. An answer is right if the whole string is.
+The benchmark trains as `heedful train --pairs dates` does. Then it translates 2,000 dates that are
+not in the training pairs to ISO form. A translation is right if the whole string is right.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from heedful.train import Ended, Validation, begin, new_plan, open_training, pre
 from heedful.translate import Search, translate
 from heedful.views.terminal import duration
 
-BATCH = 250  # sources translated together
+BATCH = 250  # sources per batch
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def train_it(directory: Path, changes: dict) -> tuple[Tokenizer, float]:
 
 
 def accuracy(model, tokenizer: Tokenizer, search: Search) -> tuple[float, list[str]]:
-    """Return the share of unseen dates that are right, and a line for each wrong answer."""
+    """Return the share of right translations of unseen dates, and a line for each wrong one."""
     pairs, wrong = unseen_date_pairs(), []
     for start in range(0, len(pairs), BATCH):
         part = pairs[start : start + BATCH]

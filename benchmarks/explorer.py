@@ -1,4 +1,4 @@
-"""Speed of the explorer's server and page at long contexts, and its HTML file next to BertViz's.
+"""Speed of the explorer's server and page at long contexts; size of its file next to BertViz's.
 
     python benchmarks/explorer.py            # about twenty minutes, half of them recording
     python benchmarks/explorer.py --quick    # fewer tokens, one minute
@@ -6,7 +6,7 @@
 The recording has one layer of 12 causal heads of width 64 with random queries and keys. The server
 is `heedful look` in a separate process. It gets the requests that a browser sends, while its
 background work continues. Frames are measured in Chromium with software rendering if Chromium and
-Playwright are installed. The targets are the project's own, for two cores.
+Playwright are installed. Targets are for a machine with two cores.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from heedful.views.explorer.wire import unpacked
 
 HEADS, WIDTH = 12, 64
 DIRECT, FINEST = 4, 5
-LOADED = 2.5  # load average above which the figures are not reliable
+MAX_LOAD = 2.5  # load average above which the figures are not reliable
 
 
 class OneLayer(nn.Module):
@@ -95,13 +95,13 @@ class Served:
         head, _ = self.ask(question, **words)
         return time.perf_counter() - began, head
 
-    def until_exact(self, question: str, most: float, **words: Any) -> tuple[float, dict]:
-        """Repeat a request until the response is exact, or for at most `most` seconds."""
+    def until_exact(self, question: str, patience: float, **words: Any) -> tuple[float, dict]:
+        """Repeat a request until the response is exact, or for at most `patience` seconds."""
         began = time.perf_counter()
         while True:
             _, head = self.timed(question, **words)
             seconds = time.perf_counter() - began
-            if head["word"] == "exact" or seconds > most:
+            if head["word"] == "exact" or seconds > patience:
                 return seconds, head
             time.sleep(0.2)
 
@@ -136,7 +136,7 @@ def milliseconds_p95(seconds: list[float]) -> float:
 
 
 def server_part(path: Path, tokens: int, regions: int, patience: float) -> None:
-    """Measure the requests that a page of a long recording waits for."""
+    """Measure the requests of a page on a long recording."""
     top = (tokens - 1).bit_length() - (SIDE.bit_length() - 1)
     print(f"\n{HEADS} heads, {tokens:,} tokens, a recording of {path.stat().st_size / 1e6:,.0f} MB")
     with served(path) as server:
@@ -162,7 +162,7 @@ def direct(server: Served, tokens: int, regions: int) -> None:
         row = random.randrange(tokens // side)
         column = row if number % 4 == 0 else random.randrange(row + 1)
         words = {"place": f"{number % HEADS},{DIRECT},{row},{column}"}
-        time.sleep(random.random() / 20)  # so that requests arrive at any moment of other work
+        time.sleep(random.random() / 20)  # requests arrive at random times of background work
         took, head = server.timed("tile", **words, reduce=("mean", "max")[number % 2])
         assert head["word"] == "exact", head
         seconds.append(took)
@@ -179,11 +179,11 @@ def milliseconds_p50(seconds: list[float]) -> float:
 
 
 def larger(server: Served, tokens: int, top: int, regions: int, patience: float) -> None:
-    """Measure the whole map, first sampled, then exact, and the regions of its pyramid."""
-    whole = {"place": f"1,{top},0,0", "reduce": "max"}
-    took, head = server.timed("tile", **whole)
+    """Measure the whole map, first sampled, then exact, and regions read from its pyramid."""
+    full_map = {"place": f"1,{top},0,0", "reduce": "max"}
+    took, head = server.timed("tile", **full_map)
     report("the whole map, sampled", took * 1e3, "ms")
-    took, head = server.until_exact("tile", patience, **whole)
+    took, head = server.until_exact("tile", patience, **full_map)
     if head["word"] != "exact":
         print(f"  {head['done']:.0%} of the pyramid is computed after {took:.0f} s")
         return
@@ -201,7 +201,7 @@ def larger(server: Served, tokens: int, top: int, regions: int, patience: float)
 
 
 def scores(server: Served, patience: float) -> None:
-    """Measure the head scores, first of sampled queries, then of all."""
+    """Measure the head scores, first from sampled queries, then from all queries."""
     began = time.perf_counter()
     while time.perf_counter() - began < patience:
         head, _ = server.ask("scores")
@@ -231,7 +231,7 @@ def browser_part(path: Path, seconds: float) -> None:
         arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
         browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
         page = browser.new_page(viewport={"width": 1360, "height": 860})
-        page.goto(server.address)  # an earlier visit, which fills caches
+        page.goto(server.address)  # a first visit, which fills caches
         wait_for_map(page)
         page.reload(wait_until="commit")
         wait_for_map(page)
@@ -244,7 +244,7 @@ def browser_part(path: Path, seconds: float) -> None:
 
 
 def wait_for_map(page: Any) -> None:
-    """Wait until the map shows its first tile and whether it is exact."""
+    """Wait until the first tile is drawn and labelled exact or sampled."""
     page.wait_for_function(
         "() => /exact|sampled/.test(document.querySelector('.word')?.textContent ?? '')"
     )
@@ -321,7 +321,7 @@ def main() -> None:
     options = parser.parse_args()
     random.seed(0)
     load = os.getloadavg()[0]
-    print(machine() + f", load {load:.1f}" + (": UNDER LOAD" if load > LOADED else ""))
+    print(machine() + f", load {load:.1f}" + (": UNDER LOAD" if load > MAX_LOAD else ""))
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
         for tokens in [8192] if options.quick else [32_768, 131_072]:

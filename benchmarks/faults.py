@@ -2,16 +2,16 @@
 
     python benchmarks/faults.py [--quick]
 
-Kills: runs are killed at random and inside a write, rename or flush, while they start, resume or
-replace another run, with every optimizer and decay. One of two processes is killed; the other must
-report it in one line. Full disk: no file may grow beyond a size. Damage: one bit of a file is
-flipped, or its end is cut off. Foreign files: an intact file of another run, of the same shapes.
-Commands: a closed output, a closed terminal, values that no machine can handle.
+Kills: runs are killed at random times and inside a write, rename or flush, while they start, resume
+or replace another run, with every optimizer and decay. If one of two processes is killed, the other
+must report it in one line. Full disk: no file may grow beyond a limit. Damage: a bit of a file is
+flipped, or the end of the file is cut off. Foreign files: a file is replaced by that of another run
+of the same shapes. Commands: a closed output or terminal, values that no machine can handle.
 
-clear     a one-line error, and nothing that was saved is lost
-harmless  the same numbers, bit for bit, as without the fault
-silent    different numbers, and no message
-lost      saved data cannot be read any more, or the error is not one clear line
+clear     a one-line error, and no saved data is lost
+harmless  the same numbers as without the fault, bit for bit
+silent    different numbers without a message
+lost      saved data that cannot be read any more, or an error that is not one clear line
 
 Target: 0 in the last two columns.
 """
@@ -60,7 +60,7 @@ from heedful.train import Plan, TrainSettings
 from heedful.train.plan import new_plan
 from heedful.train.run import begin, prepare_run, replace
 
-NAME = 42  # characters of a row's name
+NAME = 42  # characters of the first column
 ALL_PARTS = {
     "optimizer": "muon",
     "accumulation": 2,
@@ -153,11 +153,11 @@ def choices(name: str) -> tuple[str, ...]:
 def killed(
     place: Path, text: Path, changes: dict[str, Any], kills: int, rng: random.Random
 ) -> Iterator[str]:
-    """Kill a run, resume it (every third one is killed again), and resume it to its end."""
+    """Kill a run, kill every third resumed run again, and resume the run to its end."""
     decays = choices("decay")
     expected, seconds = {}, 0.0
     for decay in decays:
-        directory = place / f"whole {len(changes)} {changes['optimizer']} {decay}"
+        directory = place / f"uninterrupted {len(changes)} {changes['optimizer']} {decay}"
         began = time.perf_counter()
         expected[decay] = never_stopped(directory, text, {**changes, "decay": decay})
         seconds = time.perf_counter() - began
@@ -175,14 +175,14 @@ def killed(
 def filled(
     place: Path, text: Path, expected: Outcome, times: int, largest: int, rng: random.Random
 ) -> Iterator[str]:
-    """Limit the size of files during a run, then resume it without the limit."""
+    """Limit the size of files during a run, then resume the run without the limit."""
     for i in range(times):
         directory = place / f"filled {i}"
         plan = new_plan(directory, [str(text)], recipe())
-        most = rng.randrange(largest)
+        limit = rng.randrange(largest)
 
-        def work(plan: Plan = plan, most: int = most) -> None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+        def work(plan: Plan = plan, limit: int = limit) -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
             trained(plan, begin)
 
         status = in_fork(work)
@@ -192,7 +192,7 @@ def filled(
 
 
 def finished(plan: Plan) -> Outcome:
-    """Resume a killed run, or start it again if it has written nothing; return its outcome."""
+    """Resume a killed run, or restart it if it has written nothing; return its outcome."""
     has_plan = (plan.directory / "state/recipe.json").exists()
     work = (lambda: resumed(plan.directory)) if has_plan else (lambda: trained(plan, begin))
     if in_fork(work):
@@ -204,7 +204,7 @@ def finished(plan: Plan) -> Outcome:
 
 
 def verdict(result: Callable[[], Outcome], expected: list[Outcome]) -> str:
-    """Return the outcome of a fault from the numbers of the run, or from its error."""
+    """Return the kind of a result: by the numbers of the run, or by its error."""
     try:
         return "harmless" if result() in expected else "silent"
     except HeedfulError as error:
@@ -222,7 +222,7 @@ def overwritten(
     kills: int,
     rng: random.Random,
 ) -> Iterator[str]:
-    """Kill a run that replaces another: either run must resume, or a mixture must be refused."""
+    """Kill a run that replaces another; either run must resume, or their mixture be refused."""
     directory = place / "replaced"
     seconds = 0.0
     for i in range(-1, kills):
@@ -269,7 +269,7 @@ def damaged(
 
 
 def mixed(place: Path, run: Path, name: str, others: list[Path]) -> Iterator[str]:
-    """Replace a file of a run by the intact file of another run of the same shapes."""
+    """Replace a file of a run by the file of another run of the same shapes."""
     directory = place / "mixed"
     shutil.copytree(run, directory)
     expected = [used(directory, [])]
@@ -286,25 +286,25 @@ def mixed(place: Path, run: Path, name: str, others: list[Path]) -> Iterator[str
 
 def used(directory: Path, notices: list[str]) -> Outcome:
     """Open and resume a run; return its numbers and add its notices to the list."""
-    opened = open_as(LoadedGPT, directory)
-    ids = opened.tokenizer.encode("100 green")
-    logits = opened.model(torch.tensor([ids])).logits.tolist()
+    loaded = open_as(LoadedGPT, directory)
+    ids = loaded.tokenizer.encode("100 green")
+    logits = loaded.model(torch.tensor([ids])).logits.tolist()
     notices += resumed(directory, steps=STEPS + 2)
     return ids, logits, *outcome(directory)
 
 
 def too_high(place: Path, text: Path) -> Iterator[str]:
-    """Train until the loss is NaN or infinite; the earlier checkpoint must remain."""
+    """Train until the loss is NaN or infinite; the last checkpoint before must remain."""
     directory = place / "high"
     plan = new_plan(directory, [str(text)], recipe(learning_rate=1e-2, steps=120, decay="constant"))
     trained(plan, begin)
-    before = outcome(directory)[1:]
+    saved = outcome(directory)[1:]
     try:
         resumed(directory, steps=400, learning_rate=1e30)
         yield "silent"
     except HeedfulError as error:
         is_clear = "was kept" in str(error) and "--resume" in str(error)
-        yield "clear" if is_clear and outcome(directory)[1:] == before else "lost"
+        yield "clear" if is_clear and outcome(directory)[1:] == saved else "lost"
 
 
 def cost(place: Path, bytes: int) -> None:
@@ -321,10 +321,10 @@ def cost(place: Path, bytes: int) -> None:
         "tokens": lambda: TokenFile(ids),
     }
     turns = Turns(ways, 5)
-    opened, checks = turns.median("weights"), turns.median("weights") - turns.median("unchecked")
+    seconds, checks = turns.median("weights"), turns.median("weights") - turns.median("unchecked")
     size, tokens = bytes / 1e6, turns.median("tokens")
     print(f"{size:.0f} MB of weights saved in {saving.median('save'):.2f} s", end=", ")
-    print(f"opened in {opened:.2f} s, of which checksums {checks:.2f} s")
+    print(f"opened in {seconds:.2f} s, of which checksums {checks:.2f} s")
     print(f"the same size of tokens opened in {tokens:.2f} s, {size / 1e3 / tokens:.2f} GB/s")
 
 
@@ -334,7 +334,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="an eighth of the faults")
     parser.add_argument(
-        "--seed", type=int, default=0, help="of the random moments, bits and positions"
+        "--seed", type=int, default=0, help="seed of random times, bits and positions"
     )
     return parser.parse_args()
 

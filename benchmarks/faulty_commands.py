@@ -1,4 +1,4 @@
-"""Accidents of users of the command: closed outputs, impossible values, changed texts."""
+"""Faults in the use of the command, for `faults.py`: closed outputs, impossible values, …"""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tiny_runs import recipe, trained
 
 from heedful.train.plan import new_plan
 from heedful.train.run import begin
-from heedful.train.run_directory import owning
+from heedful.train.run_directory import lock_run
 
-SETTINGS = (  # each must be refused in one line, before any work
+SETTINGS = (  # each must be refused in one line, before any file is written
     ("--width", "1000000000"),
     ("--vocabulary", "1000000000000"),
     ("--layers", "1000000"),
@@ -77,7 +77,7 @@ def closed_outputs(place: Path, text: Path) -> Iterator[str]:
 
 
 def _receive_hangups() -> None:
-    """Restore the default action of SIGHUP, which `nohup` ignores."""
+    """Restore the default action of SIGHUP, because `nohup` makes processes ignore it."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
@@ -92,7 +92,7 @@ def refused_settings(place: Path, text: Path) -> Iterator[str]:
 
 
 def changed_texts(place: Path, text: Path) -> Iterator[str]:
-    """Change or remove the text of a run, then resume it."""
+    """Change or remove the text of a run, then resume the run."""
     copy, directory = place / "mine.txt", place / "mine"
     shutil.copy(text, copy)
     trained(new_plan(directory, [str(copy)], recipe()), begin)
@@ -109,8 +109,8 @@ def refused_second(place: Path, old: Path) -> Iterator[str]:
     """Run `--resume` with other settings while another process trains."""
     directory = place / "second"
     shutil.copytree(old, directory)
-    before = (directory / "state/recipe.json").read_bytes()
-    with owning(directory):
+    stored = (directory / "state/recipe.json").read_bytes()
+    with lock_run(directory):
         status, error = command("train", "--out", directory, "--resume", "--learning-rate", "0.5")
-    is_unchanged = (directory / "state/recipe.json").read_bytes() == before
+    is_unchanged = (directory / "state/recipe.json").read_bytes() == stored
     yield "clear" if is_unchanged and status == 1 and "another process" in error else "silent"

@@ -1,6 +1,6 @@
 """Kills of one of two processes that train a run together, for `faults.py`.
 
-The processes are forked, have the variables that torchrun sets, and run the command.
+The forked processes have the variables that torchrun sets, and run the command.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ OPTIONS = (
     *("--context-length", "16", "--width", "24", "--layers", "2", "--heads", "2"),
     *("--dropout", "0.1", "--tokenizer", "characters", "--device", "cpu", "--batch", "3"),
     *("--steps", str(STEPS), "--evaluate-every", "4", "--save-every", "3"),
-    *("--timeout", "20"),  # of the first connection: no torchrun ends the other process
+    *("--timeout", "20"),  # seconds to connect, since no torchrun ends the surviving process
 )
 MOMENTS = ("replace", "fsync", "unlink", "mkdir")  # functions of `os` during which to kill
-MOST = {"replace": 18, "fsync": 36, "unlink": 18, "mkdir": 8}
+LAST_CALLS = {"replace": 18, "fsync": 36, "unlink": 18, "mkdir": 8}
 
 
 def killed_together(
@@ -39,14 +39,14 @@ def killed_together(
 ) -> Iterator[str]:
     """Kill the first or second process, at random or while it changes a file, then resume.
 
-    The other process must report it in one line, unless it has finished.
+    The surviving process must report the kill in one line, unless it has finished.
     """
-    whole = place / "together"
+    reference = place / "together"
     began = time.perf_counter()
     train = ("train", str(text), *OPTIONS, *options, "--out")
-    together(place, *train, str(whole))
-    seconds, expected = time.perf_counter() - began, outcome(whole)
-    shutil.rmtree(whole)
+    together(place, *train, str(reference))
+    seconds, expected = time.perf_counter() - began, outcome(reference)
+    shutil.rmtree(reference)
     for i in range(kills):
         directory = place / f"together {i}"
         command, in_write = (*train, str(directory)), i // 2 % 2 == 0
@@ -54,10 +54,10 @@ def killed_together(
         both_write = not in_write or ("--shard" in options and moment == "fsync")
         victim = i % 2 if both_write else 0  # rank 0 alone writes, except for shards
         ends = [(0, ""), (0, "")]
-        while ends[victim][0] != -signal.SIGKILL:  # else it ended before it could be killed
+        while ends[victim][0] != -signal.SIGKILL:  # repeat if it ended before it was killed
             shutil.rmtree(directory, ignore_errors=True)
             if in_write:
-                strike = deadly(moment, rng.randint(1, MOST[moment]))
+                strike = deadly(moment, rng.randint(1, LAST_CALLS[moment]))
                 ends = together(place, *command, victim=victim, strike=strike)
             else:
                 ends = together(place, *command, victim=victim, after=rng.random() * seconds)
@@ -73,7 +73,7 @@ def verdict(
     ends: list[tuple[int, str]],
 ) -> str:
     """Check the message of the surviving process, resume the run, and return the outcome."""
-    for status, errors in ends:  # torch prints more, before our line
+    for status, errors in ends:  # torch prints further lines before heedful's
         ours = [line for line in errors.splitlines() if line.startswith("heedful: ")]
         is_last = len(ours) == 1 and errors.endswith(ours[0] + "\n")
         is_clear = is_last and "unexpected" not in ours[0]
@@ -81,8 +81,8 @@ def verdict(
             print(f"  {status}: {errors}", file=sys.stderr)
             return "lost"
     has_plan = (directory / "state/recipe.json").exists()
-    again = ("train", "--out", str(directory), "--resume") if has_plan else command
-    for status, errors in together(place, *again):
+    resume = ("train", "--out", str(directory), "--resume") if has_plan else command
+    for status, errors in together(place, *resume):
         if status:
             print(f"  {status}: {errors}", file=sys.stderr)
             return "lost"
@@ -102,7 +102,7 @@ def together(
     Args:
         victim: the rank of the process to kill, if any.
         after: seconds after which it is killed.
-        strike: a function that arranges that the process kills itself.
+        strike: a function called in the victim, after which it kills itself at some call of `os`.
     """
     port = free_port()
     logs = [place / f"errors {rank}" for rank in range(2)]
@@ -119,7 +119,7 @@ def together(
 
 def _run(log: Path, command: tuple[str, ...], strike: Callable[[], None] | None) -> int:
     processes.GRACE = torchrun.GRACE = 0.5  # the defaults would take minutes
-    processes.JOINING = timedelta(seconds=10)
+    processes.CONNECT_TIMEOUT = timedelta(seconds=10)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(os.open(log, os.O_WRONLY), 2)
     if strike:
@@ -130,5 +130,5 @@ def _run(log: Path, command: tuple[str, ...], strike: Callable[[], None] | None)
 
 
 def deadly(moment: str, after: int) -> Callable[[], None]:
-    """Return a function that arranges a kill at the n-th call of a function of `os`."""
+    """Return a function after which the n-th call of a function of `os` kills the process."""
     return lambda: wrapped(os, moment, after)

@@ -1,4 +1,4 @@
-"""Forked processes of one distributed run, which avoid starting Python again."""
+"""The processes of a distributed run, forked instead of started with a new Python."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def forked(rank: int, size: int, port: int, work: Callable[[], int]) -> int:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
-    status = 99  # not returned by any `work`: an exception
+    status = 99  # the status after an exception; no `work` returns it
     try:
         status = work()
     except BaseException:

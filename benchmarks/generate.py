@@ -4,7 +4,7 @@
 
 transformers saves a checkpoint with random weights, and `heedful.load_model` reads it. Both
 continue the same prompt greedily; their tokens are compared before the timing. The limit is the
-memory bandwidth: the time to multiply each matrix of the model with a vector once per token.
+memory bandwidth, measured as the time to multiply each matrix with a vector once per token.
 """
 
 from __future__ import annotations

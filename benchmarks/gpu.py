@@ -7,7 +7,7 @@
 Both models train in bfloat16, compiled, with AdamW, on random tokens, with a vocabulary of 50,304.
 A step includes drawing the batch and moving it to the GPU, forward, backward, clipping, the update
 and reading the loss. The two alternate, some steps each, in one process, or in all processes at the
-same time; tokens are then summed over processes. `--batch` counts the sequences of one process.
+same time; tokens are summed over processes. `--batch` counts the sequences of one process.
 
 A token counts as 6 N + 12 · blocks · width · context FLOP, where N excludes the position embedding,
 as in nanoGPT's `estimate_mfu` (and PaLM's appendix B, arXiv:2204.02311). The peak is that of dense
@@ -37,10 +37,10 @@ from heedful.train import PRESETS
 GPT2 = dataclasses.replace(PRESETS["gpt2"].model, vocabulary=50_304)
 SMALL = dataclasses.replace(
     GPT2, vocabulary=65, context_length=64, width=128, layers=4, heads=4
-)  # of benchmarks/train.py
-# TFLOP/s in bfloat16 without sparsity, by torch's name of the card; the first match counts. From
-# nanochat's nanochat/common.py, which cites the data sheets; torchtitan's torchtitan/tools/utils.py
-# agrees on the cards that both list (MI300X: 1300).
+)  # the shape of benchmarks/train.py
+# TFLOP/s in bfloat16 without sparsity, by torch's name of the card; the first match applies. From
+# nanochat/common.py of nanochat, which cites the data sheets. torchtitan/tools/utils.py agrees on
+# the cards that both list, except for the MI300X (1300).
 PEAKS = {
     r"\bGB200\b": 2500,
     r"\bB200\b": 2250,

@@ -3,10 +3,10 @@
     python benchmarks/growing.py            # a minute or two
     python benchmarks/growing.py RUN        # also measures a trained run
 
-Milliseconds per token of greedy generation up to 128 tokens: "generate" alone; "recorded" inside
-`heedful.record`; "live", the generation of `heedful look --generate` without a page; and "watched",
-with its page in Chromium, which draws the map of one head after each new token. All alternate in
-one process, except the page and its server, which have a process each.
+The benchmark prints milliseconds per token of greedy generation up to 128 tokens. "generate" runs
+alone, and "recorded" inside `heedful.record`. "live" is the generation of `heedful look --generate`
+without a page. "watched" has a page in Chromium, which draws the map of one head after each token.
+The ways alternate in one process; the page and its server have a process each.
 """
 
 from __future__ import annotations
@@ -81,21 +81,21 @@ def watched(run: Path, tokens: int) -> Iterator[Page]:
     server.wait()
 
 
-def measured(name: str, run: Path, rounds: int) -> None:
-    opened: Any = heedful.open(run, device="cpu")
-    ids = opened.ids(PROMPT)[0].tolist()
+def measure(name: str, run: Path, rounds: int) -> None:
+    loaded: Any = heedful.open(run, device="cpu")
+    ids = loaded.ids(PROMPT)[0].tolist()
     added = TOKENS - len(ids)
     greedy = Sampling(temperature=0.0)
 
     def alone() -> None:
-        list(generate(opened.model, ids, tokens=added, sampling=greedy))
+        list(generate(loaded.model, ids, tokens=added, sampling=greedy))
 
     def recorded() -> None:
-        with heedful.record(opened.model):
+        with heedful.record(loaded.model):
             alone()
 
     def live() -> None:
-        generation = Generation(opened, Catalogue({}), PROMPT)
+        generation = Generation(loaded, Catalogue({}), PROMPT)
         generation.do("begin", {"prompt": PROMPT, "tokens": added, "temperature": 0})
         generation.work()
 
@@ -111,8 +111,8 @@ def measured(name: str, run: Path, rounds: int) -> None:
         turns = Turns(ways, rounds)
     print(f"\n{name}, {added} tokens after {len(ids)}")
     for way in ways:
-        each = turns.median(way) / added * 1000
-        print(f"  {way:10}{each:8.2f} ms a token{turns.ratio(way, 'generate'):8.2f} of generate")
+        time = turns.median(way) / added * 1000
+        print(f"  {way:10}{time:8.2f} ms a token{turns.ratio(way, 'generate'):8.2f} of generate")
 
 
 def main() -> None:
@@ -125,9 +125,9 @@ def main() -> None:
         for n, (name, shape) in enumerate(SHAPES.items()):
             folder = Path(temporary) / str(n)
             folder.mkdir()
-            measured(name, saved(folder, shape), options.rounds)
+            measure(name, saved(folder, shape), options.rounds)
     if options.run is not None:
-        measured(str(options.run), options.run, options.rounds)
+        measure(str(options.run), options.run, options.rounds)
 
 
 if __name__ == "__main__":

@@ -147,9 +147,9 @@ class Esm(Attends):
         return maps, self.out(y)
 
     def truth(self, x: Tensor, padding: Tensor) -> Truth:
-        whole, output = per_text(self.by_definition, x, padding)
-        real = [maps[:, ~pad][..., ~pad] for maps, pad in zip(whole, padding, strict=True)]
-        return Truth(output, [real], ([whole],))
+        full, output = per_text(self.by_definition, x, padding)
+        real = [maps[:, ~pad][..., ~pad] for maps, pad in zip(full, padding, strict=True)]
+        return Truth(output, [real], ([full],))
 
 
 class Memories(Attends):
@@ -201,7 +201,7 @@ class Differential(Attends):
         return maps, self.out(torch.cat([*(used @ heads(v))], dim=-1))
 
     def truth(self, x: Tensor) -> Truth:
-        """Accept 2 H softmaxes in one call, two calls of H softmaxes, or the differences."""
+        """Accept one call of 2 H softmaxes, two calls of H softmaxes, or a call of differences."""
         maps, output = per_text(self.by_definition, x)
         first, second = [map_[0::2] for map_ in maps], [map_[1::2] for map_ in maps]
         used = [a - self.share * b for a, b in zip(first, second, strict=True)]
@@ -209,7 +209,7 @@ class Differential(Attends):
 
 
 class Talking(Attends):
-    """Talking heads: mixed before and after the softmax; the map multiplies the values."""
+    """Talking heads: mixed before and after the softmax; the mixed map multiplies the values."""
 
     def __init__(self) -> None:
         super().__init__()

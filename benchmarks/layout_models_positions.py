@@ -165,9 +165,9 @@ class T5(Attends):
             self.by_definition(self.embed(text) / 2, keep)
             for text, keep in zip(tokens, keeps, strict=True)
         ]
-        whole = [maps for maps, _ in each]
-        real = [maps[:, keep][..., keep] for maps, keep in zip(whole, keeps, strict=True)]
-        return Truth(torch.stack([y for _, y in each]), [real], ([whole],))
+        full = [maps for maps, _ in each]
+        real = [maps[:, keep][..., keep] for maps, keep in zip(full, keeps, strict=True)]
+        return Truth(torch.stack([y for _, y in each]), [real], ([full],))
 
 
 class Deberta(Attends):

@@ -121,10 +121,10 @@ class OfDict(Attends):
 
     def truth(self, batch: dict[str, Tensor]) -> Truth:
         keeps = batch["keep"]
-        whole, output = per_text(self.by_definition, self.embed(batch["tokens"]), keeps)
-        real = [maps[:, keep][..., keep] for maps, keep in zip(whole, keeps, strict=True)]
-        columns = [maps[..., keep] for maps, keep in zip(whole, keeps, strict=True)]
-        return Truth({"hidden": output}, [real], ([whole], [columns]))
+        full, output = per_text(self.by_definition, self.embed(batch["tokens"]), keeps)
+        real = [maps[:, keep][..., keep] for maps, keep in zip(full, keeps, strict=True)]
+        columns = [maps[..., keep] for maps, keep in zip(full, keeps, strict=True)]
+        return Truth({"hidden": output}, [real], ([full], [columns]))
 
 
 class HeadsFirst(nn.Module):

@@ -114,14 +114,14 @@ class Detr(nn.Module):
         self.input = nn.Conv2d(3, C, kernel_size=1)
         self.self_attn, self.cross = (nn.MultiheadAttention(C, H) for _ in range(2))
         self.norm, self.places = nn.LayerNorm(C), nn.Parameter(torch.randn(6, 1, C))
-        self.asks = nn.Embedding(self.QUERIES, C)
+        self.queries = nn.Embedding(self.QUERIES, C)
 
     def forward(self, image: Tensor) -> Tensor:
         x = self.input(image).flatten(2).permute(2, 0, 1)
         places = self.places.repeat(1, x.shape[1], 1)
         x = self.norm(x + self.self_attn(x + places, x + places, value=x)[0])
-        asks = self.asks.weight.unsqueeze(1).repeat(1, x.shape[1], 1)
-        y = self.cross(query=asks, key=x + places, value=x)[0]
+        queries = self.queries.weight.unsqueeze(1).repeat(1, x.shape[1], 1)
+        y = self.cross(query=queries, key=x + places, value=x)[0]
         return y.transpose(0, 1)
 
     def truth(self, image: Tensor) -> Truth:
@@ -133,7 +133,7 @@ class Detr(nn.Module):
             maps, y = multi_head(self.self_attn, x + places, x + places, x)
             first.append(maps)
             x = self.norm(x + y)
-            maps, y = multi_head(self.cross, self.asks.weight, x + places, x)
+            maps, y = multi_head(self.cross, self.queries.weight, x + places, x)
             second.append(maps)
             outputs.append(y)
         return Truth(torch.stack(outputs), [first, second])

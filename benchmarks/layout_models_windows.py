@@ -1,4 +1,4 @@
-"""Layout models of vision whose windows are part of the batch axis, or a separate axis."""
+"""Layout models of vision with windows in the batch axis or in a separate axis."""
 
 # ruff: noqa: D102 - layout_truth.py documents `forward` and `by_definition`
 
@@ -20,7 +20,7 @@ def windows(x: Tensor, size: int) -> Tensor:
     return x.permute(0, 1, 3, 2, 4, 5).contiguous().view(-1, size, size, width)
 
 
-def whole(x: Tensor, high: int, wide: int) -> Tensor:
+def from_windows(x: Tensor, high: int, wide: int) -> Tensor:
     """The inverse of `windows`."""
     size, width = x.shape[1], x.shape[-1]
     x = x.view(-1, high // size, wide // size, size, size, width)
@@ -81,7 +81,7 @@ class SamAttention(nn.Module):
 
 
 class Sam(nn.Module):
-    """SAM's encoder: windows of an image that is padded with zeros; the zeros are attended to."""
+    """SAM's encoder: windows of an image padded with zeros; the zeros are keys, too."""
 
     SIZE = 3
 
@@ -95,7 +95,7 @@ class Sam(nn.Module):
         _, high, wide, _ = x.shape
         down, right = -high % self.SIZE, -wide % self.SIZE
         padded = F.pad(self.norm(x), (0, 0, 0, right, 0, down))
-        y = whole(self.attend(windows(padded, self.SIZE)), high + down, wide + right)
+        y = from_windows(self.attend(windows(padded, self.SIZE)), high + down, wide + right)
         return x + y[:, :high, :wide]
 
     def truth(self, image: Tensor) -> Truth:
@@ -160,7 +160,7 @@ class Swin(nn.Module):
             scores = scores.view(P // len(mask), len(mask), H, T, T) + mask[:, None][None]
             scores = scores.view(-1, H, T, T)
         y = (scores.softmax(-1) @ v).transpose(1, 2).reshape(P, T, C)
-        y = whole(self.proj(y).view(-1, self.SIZE, self.SIZE, C), high, wide)
+        y = from_windows(self.proj(y).view(-1, self.SIZE, self.SIZE, C), high, wide)
         return x + torch.roll(y, (self.shift, self.shift), (1, 2))
 
     def attention_inputs(self, x: Tensor, bias: Tensor) -> tuple:
@@ -247,7 +247,7 @@ class Scunet(nn.Module):
         weights = F.softmax(scores + self.bias[:, None, None], dim=-1)
         y = torch.einsum("hbwij,hbwjc->hbwic", weights, v)
         y = self.out(y.permute(1, 2, 3, 0, 4).flatten(3))
-        y = whole(y.reshape(-1, self.SIZE, self.SIZE, C), high, wide)
+        y = from_windows(y.reshape(-1, self.SIZE, self.SIZE, C), high, wide)
         return (x + y).permute(0, 3, 1, 2)
 
     def by_definition(self, image: Tensor) -> tuple[list[Tensor], Tensor]:

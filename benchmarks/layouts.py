@@ -4,16 +4,16 @@
 
 Each layout is a small model, written as public code writes it (`layout_models_*.py`). It also
 computes its maps by definition, in float64, for each sequence and head. The benchmark first checks
-that this computation gives the model's output. Then it records the model. The verdicts:
+that this computation gives the model's output. Then it records the model. Verdicts:
 
     right, told | verified | usual | guessed    every map is equal to 1e-5; how axes were identified
     refused                                     the recorder names the module or raises an error
     LOST                                        a map is neither recorded nor refused
     WRONG, guessed | usual | verified | told    a map differs; how the axes were identified
 
-CHANGED: recording changed the output, gradients, buffers, random state or number of forward passes,
-which must equal those of a plain run bit for bit. The verdict after `recording.verify` follows in
-the next to last column.
+CHANGED: with recording, the output, gradients, buffers, random state or number of forward passes
+differ from those of a plain run, bit for bit. The verdict after `recording.verify` is in the next
+to last column.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ FILES = (
 )
 LAYOUTS: dict[str, Layout] = {key: layout for f in FILES for key, layout in f.LAYOUTS.items()}
 TOLERANCE, CERTAIN = 1e-5, 1e-5
-SHOWN, VERIFIED = 42, 50
+RIGHT, VERIFIED = 42, 50  # minimum number of right layouts, at once and after verify
 WORDS = ("told", "verified", "usual", "guessed")
 WORST_LAST = (
     *(f"right, {word}" for word in WORDS),
@@ -99,7 +99,7 @@ def main() -> None:
         rows.append(examine(name, arguments.device))
         if not arguments.json:
             print(line(rows[-1]), flush=True)
-    missed = missed_targets(rows, *((0, 0) if arguments.only else (SHOWN, VERIFIED)))
+    missed = missed_targets(rows, *((0, 0) if arguments.only else (RIGHT, VERIFIED)))
     if arguments.json:
         print(json.dumps([row._asdict() for row in rows], indent=1))
     else:
@@ -159,7 +159,7 @@ def examine(name: str, device: str) -> Row:
         result = compare(recording, truth, attending_modules(model))
     except HeedfulError as error:
         result = Comparison("refused", 0, _count(truth), 0.0, str(error))
-    except Exception as error:  # such an error does not name the module that is missing
+    except Exception as error:  # such an error does not name the missing module
         result = Comparison("LOST", 0, _count(truth), 0.0, f"{type(error).__name__}: {error}")
     after = verified(recording, model, inputs, truth, device)
     return Row(name, *result[:4], changed=changed(layout, device), verified=after, why=result.why)
@@ -179,7 +179,7 @@ def recorded(model: nn.Module, inputs: tuple, layout: Layout) -> Any:
 @torch.no_grad()
 def certain(name: str, model: nn.Module, inputs: tuple, device: str) -> Truth:
     """Return the maps by definition; raise an error if this benchmark's model is wrong."""
-    with torch.device(device):  # `by_definition` names no device; nothing is recorded here
+    with torch.device(device):  # `by_definition` uses the default device; nothing is recorded here
         double = truth_of(copy.deepcopy(model).double(), in_double(inputs))
     truth = Truth(*on("cpu", tuple(double)))
     outputs = (on("cpu", ran(model, inputs)), truth.output)
@@ -194,7 +194,7 @@ def certain(name: str, model: nn.Module, inputs: tuple, device: str) -> Truth:
 
 
 def _is_distinct(call: list[Tensor]) -> bool:
-    """Whether the maps of sequences and heads differ from each other and from uniform weights.
+    """Return whether maps differ between sequences and heads, and from uniform weights.
 
     Maps whose rows all have one unmasked key are skipped. A quarter of the pairs may be alike.
     """
@@ -276,7 +276,7 @@ def verified(recording: Any, model: nn.Module, inputs: tuple, truth: Truth, devi
     """Return the verdict after `recording.verify`, which runs the model again."""
     if recording is None or not (len(recording) or recording.missed):
         return ""
-    before = bits([model.state_dict(), inputs, random_state(device)])
+    bits_before = bits([model.state_dict(), inputs, random_state(device)])
     try:
         after = recording.verify(model, inputs)
         after = after if hasattr(after, "sequences") else recording
@@ -285,7 +285,7 @@ def verified(recording: Any, model: nn.Module, inputs: tuple, truth: Truth, devi
         verdict = f"refused: {error}"[:21]
     except Exception as error:
         verdict = f"{type(error).__name__}: {error}"[:21]
-    is_same = before == bits([model.state_dict(), inputs, random_state(device)])
+    is_same = bits_before == bits([model.state_dict(), inputs, random_state(device)])
     return verdict if is_same else f"CHANGED, {verdict}"
 
 

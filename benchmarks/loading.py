@@ -2,8 +2,8 @@
 
     python benchmarks/loading.py
 
-Each row is measured in a new process. Memory is the peak rise of anonymous memory, torch's import
-excluded. The files were just written, so they are in the page cache. The checkpoints have GPT-2's
+Each row is measured in a new process. Memory is the peak rise of anonymous memory after importing
+torch. The files were just written, so they are in the page cache. The checkpoints have GPT-2's
 shape: "whole" is one file, "shards" has files of about 100 MB, "half" stores float16 and is loaded
 as float32, "run" is a run directory of `heedful train`. The target is a rise of less than 1.3 times
 the size of the parameters.
@@ -83,7 +83,7 @@ def split(whole: Path, folder: Path) -> None:
 
 
 def load_with_heedful(directory: Path) -> Row:
-    return opened(lambda: load_model(directory, dtype=torch.float32))
+    return measured(lambda: load_model(directory, dtype=torch.float32))
 
 
 def load_with_transformers(directory: Path) -> Row:
@@ -92,12 +92,12 @@ def load_with_transformers(directory: Path) -> Row:
     transformers.GPT2LMHeadModel(
         transformers.GPT2Config(n_layer=1, n_embd=12)
     )  # imports its modules
-    return opened(
+    return measured(
         lambda: transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
     )
 
 
-def opened(load: Callable[[], torch.nn.Module]) -> Row:
+def measured(load: Callable[[], torch.nn.Module]) -> Row:
     with memory_rise() as rise:
         start = time.perf_counter()
         model = load()

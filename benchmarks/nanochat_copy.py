@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 CHECK = re.compile(r"Step (\d+) \| Validation bpb: ([\d.]+)")
-NATS = math.log(2)  # nats per bit; a token counts as one byte
+NATS = math.log(2)  # nats per bit; a token counts as a byte
 TOKENIZER = """
 import json, os, torch
 
@@ -85,7 +85,7 @@ def copied(checkout: Path, copy: Path, text: str) -> Path:
 
 
 def arguments(copy: Path, steps: int, every: int, batch: int, context: int) -> list[str]:
-    """Return Python's arguments to train the copy: nanochat's runcpu.sh with nanoGPT's shape."""
+    """Return Python's arguments that train the copy: nanochat's runcpu.sh, in nanoGPT's shape."""
     tokens = len(np.load(copy / "text" / "val.npy"))
     options = {
         "depth": 4,

@@ -7,8 +7,8 @@ transformers creates a small model of the family. All its parameters are redrawn
 included, and the checkpoint is written as one file, in shards, and in bfloat16. Both libraries load
 it in float32 and read random ids: a text longer than the sliding window and than the original
 context of scaled rotary positions, and a batch padded on the left. At thousands of tokens, the
-float32 rotary angles of transformers are off by more than the tolerance; --exact-angles computes
-them in float64, as heedful does. The figures are the largest absolute difference divided by the
+errors of transformers' float32 rotary angles exceed the tolerance; --exact-angles computes the
+angles in float64, as heedful does. The figures are the largest absolute difference divided by the
 largest entry, of the logits and of the worst hidden state. Above 1e-5 the exit status is 1.
 """
 
@@ -50,7 +50,7 @@ LLAMA3 = {
 
 
 class Written(NamedTuple):
-    """The type of a checkpoint's tensors and the maximal size of its files."""
+    """The type of a checkpoint's tensors and the maximum size of its files."""
 
     dtype: torch.dtype
     shard: str
@@ -170,7 +170,7 @@ def exact_angles(model: Any) -> None:
     base = torch.tensor(config.rope_parameters["rope_theta"], dtype=torch.float64)
     plain = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     single = base.float() ** (-torch.arange(0, width, 2) / width)
-    # the scaling factors of the model's frequencies, applied to the exact frequencies
+    # apply the model's scaling factors to the exact frequencies
     frequencies = plain * (rotary.inv_freq / single).double()
 
     def forward(x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Devices of a benchmark. Numbers are drawn on the CPU and then moved, so all devices agree."""
+"""The device of a benchmark. Numbers are drawn on the CPU, so they agree on all devices."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def make_deterministic(device: str) -> None:
         return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it at its first use
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # as in ordinary runs
+    torch.utils.deterministic.fill_uninitialized_memory = False  # as by default
     torch.backends.cudnn.allow_tf32 = False  # convolutions; off by default for matrix products
 
 
 def random_state(device: str) -> list[Tensor]:
-    """Return the states of all generators that a model on the device may draw from."""
+    """Return the states of all random generators that a model on the device may use."""
     gpu = [torch.cuda.get_rng_state(device)] if is_gpu(device) else []
     return [torch.get_rng_state(), *gpu]
 

@@ -1,13 +1,13 @@
-"""Weak scaling: two processes that train one model, next to two that train a model each.
+"""Weak scaling: two processes that train one model, next to two that train separate models.
 
     python benchmarks/processes.py [--steps 120] [--precision float32]
 
 Two processes of one thread run at the same time, with equal batches per process, so that only the
-communication differs. Each process has three trainings: "alone" (a separate model), "DDP" (a copy
-of one model in each process) and "FSDP2" (one model, sharded). Steps of the three alternate, and
-both processes start each step together. The table shows the tokens per second of both processes for
-the median step, and the ratio to "alone" in the same round (median and quartiles). The target is a
-ratio of 0.85.
+communication differs. Each process has three training runs: "alone" (a separate model), "DDP" (a
+copy of one model in each process) and "FSDP2" (one model, sharded). Steps of the three alternate,
+and both processes start each step together. The table shows the tokens per second of both processes
+in the median step, and the ratio to "alone" in the same round (median and quartiles). The target is
+a ratio of 0.85.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def tokens_per_second(optimizer: str, options: argparse.Namespace) -> dict[str, 
                 raise RuntimeError(f"{optimizer}: a process failed")
         seconds = [json.loads((place / "seconds").read_text()) for place in places]
     return {
-        way: sum(BATCH * CONTEXT / np.array(each[way][FIRST:]) for each in seconds) for way in WAYS
+        way: sum(BATCH * CONTEXT / np.array(run[way][FIRST:]) for run in seconds) for way in WAYS
     }
 
 
@@ -113,7 +113,7 @@ def _arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--steps", type=int, default=120, help="measured steps of each way")
-    parser.add_argument("--precision", default="auto", help="of the products (default: automatic)")
+    parser.add_argument("--precision", default="auto", help="dtype of products (default: auto)")
     return parser.parse_args()
 
 

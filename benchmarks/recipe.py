@@ -3,11 +3,11 @@
     python benchmarks/recipe.py tinyshakespeare.txt
     python benchmarks/recipe.py tinyshakespeare.txt --only "the recipe" "AdamW for all"
 
-Tokens are characters; a step has 12 × 64 tokens; the model has width 128 and 4 blocks. Each row is
-a run per seed with the same number of steps. It shows the final loss on the whole validation split
-(mean, lowest and highest), and the processor time of its steps relative to the first row. With
---equal-time, a row whose steps cost more or less than the recipe's is repeated with the number of
-steps that takes the recipe's time.
+Tokens are characters; a step has 12 × 64 tokens; the model has width 128 and 4 blocks. A row has a
+run per seed, with the number of steps of the other rows. It shows the final loss on the whole
+validation split (mean, lowest and highest), and the processor time of its steps relative to the
+first row. If steps cost more or less than those of the first row, --equal-time repeats the row with
+as many steps as fit into the time of the first row.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from timing import machine
 
 from heedful.train import PRESETS, Recipe, Step, Validation, begin, new_plan, open_training
 
-ALIKE = 0.04  # costs that differ by less count as equal
+EQUAL = 0.04  # costs that differ by less count as equal
 ADAMW = {"optimizer": "adamw"}
-BEFORE = {**ADAMW, "initial": "normal", "decay": "cosine", "final_rate": 0.1, "warmup": 50}
+PREVIOUS = {**ADAMW, "initial": "normal", "decay": "cosine", "final_rate": 0.1, "warmup": 50}
 PLAIN = {"convolution": 0}
 PARTS: dict[str, dict[str, dict]] = {
     "the recipe": {},
-    "the previous recipe": {"train": BEFORE, "model": PLAIN},
+    "the previous recipe": {"train": PREVIOUS, "model": PLAIN},
     "no short convolution": {"model": PLAIN},
     "a convolution of 1 earlier token": {"model": {"convolution": 1}},
     "convolution rate 0.003": {"train": {"convolution_rate": 0.003}},
@@ -65,10 +65,10 @@ def main() -> None:
         base = base or rows
         share = cost(rows) / cost(base)
         _show(name, rows, share)
-        if options.equal_time and abs(share - 1) > ALIKE:
+        if options.equal_time and abs(share - 1) > EQUAL:
             steps = round(options.steps / share)
-            again = [trained(options.text, PARTS[name], steps, n) for n in range(options.seeds)]
-            _show(f"  at equal time, {steps} steps", again, cost(again) / cost(base))
+            repeated = [trained(options.text, PARTS[name], steps, n) for n in range(options.seeds)]
+            _show(f"  at equal time, {steps} steps", repeated, cost(repeated) / cost(base))
 
 
 def cost(rows: list[Row]) -> float:

@@ -6,13 +6,13 @@
     python benchmarks/record.py --small         # small models, windows, short generations
     python benchmarks/record.py --device cuda   # peaks are those of torch's allocator
 
-The model is transformers' GPT2Model in the shape of GPT-2 small, float32, random weights, no cache.
-Peak memory is measured in a new process by the operating system (VmHWM), torch and the weights
-included. All ways compute the same statistics, which are compared before the times are printed.
-Targets: a recorded pass takes at most 1.05 of a plain sdpa pass; forward, recording and summary of
-all heads take at most a quarter of eager attention with the same statistics, in at most 2.5 GB; the
-summary of a layer takes at most 1.5 of its SDPA, the eight largest weights of each row at most 2.5;
-16,384 tokens need at most 4 GB.
+The model is transformers' GPT2Model in the shape of GPT-2 small, with random float32 weights and no
+cache. Peak memory is the figure of the operating system (VmHWM) in a new process, with torch and
+the weights. All ways compute the same statistics, which are compared before the times are printed.
+Targets: a recorded pass takes at most 1.05 of a plain sdpa pass. Forward pass, recording and
+summary of all heads take at most a quarter of eager attention with the same statistics, and at most
+2.5 GB. The summary of a layer takes at most 1.5 of its SDPA, and the eight largest weights of each
+row at most 2.5. 16,384 tokens need at most 4 GB.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from transformers import (
 import heedful
 
 VOCABULARY = 50_257
-WARMING = 64  # tokens of the first call, a warm-up that is not counted
+WARMING = 64  # tokens of a first pass, which is not timed
 COMPARED = ("received", "entropy", "largest", "sink", "previous", "self", "distance")
 
 
 class Run(NamedTuple):
-    """The statistics of one way, each (layers, heads, …), its seconds and its peak memory."""
+    """The statistics of a way, each (layers, heads, …), its seconds and its peak memory."""
 
     statistics: dict[str, Tensor]
     seconds: float
@@ -138,7 +138,7 @@ def lens(device: str, tokens: int) -> Run:
     from transformer_lens.model_bridge import TransformerBridge
 
     model, ids = gpt2("eager", device, tokens, kind=GPT2LMHeadModel)
-    with tempfile.TemporaryDirectory() as folder:  # it requires a tokenizer
+    with tempfile.TemporaryDirectory() as folder:  # the bridge requires a tokenizer
         model.config.architectures = ["GPT2LMHeadModel"]
         model.config.save_pretrained(folder)
         words = Words(WordLevel({"a": 0}, unk_token="a"))

@@ -83,8 +83,8 @@ class WindowsByHand(nn.Module):
             scores = scores.view(B, count**2, self.heads, size**2, size**2) + mask[None, :, None]
             scores = scores.view(-1, self.heads, size**2, size**2)
         context = (scores.softmax(-1) @ v).transpose(1, 2).reshape(windows.shape)
-        whole = self.out(context).view(B, count, count, size, size, width).transpose(2, 3)
-        x = x + whole.reshape(x.shape).roll((self.shift, self.shift), (1, 2))
+        output = self.out(context).view(B, count, count, size, size, width).transpose(2, 3)
+        x = x + output.reshape(x.shape).roll((self.shift, self.shift), (1, 2))
         return x + self.mlp(x)
 
 

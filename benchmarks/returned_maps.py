@@ -1,4 +1,4 @@
-"""The maps that a model of transformers returns, with the models whose maps are not weights."""
+"""The maps that a model of transformers returns, and the models that return something else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCORES = {  # lists of scores before the softmax
     "squeezebert": ("attentions",),
     "prophetnet": ("cross_attentions", "encoder_attentions"),
 }
-MEAN = {"wavlm"}  # the mean over the heads, repeated for each head
+MEAN = {"wavlm"}  # the mean over the heads, once per head
 WITHOUT_SINK = {"granite_swa", "granitemoe_swa"}  # weights before the sink's share is removed
 SAMPLED = [
     "d_fine",
@@ -62,7 +62,7 @@ def lists_of(name: str, value: tuple | list) -> Iterator[References]:
 
 
 def usable(name: str, returned: list[References]) -> tuple[list[References], str]:
-    """Return the maps that can be compared, and notes on converted or omitted ones."""
+    """Return the maps that can be compared, and notes on converted or omitted maps."""
     notes = []
     if name in JOINED:
         pairs = zip(*(each.maps for each in returned if each.name in JOINED[name]), strict=True)
@@ -80,12 +80,12 @@ def usable(name: str, returned: list[References]) -> tuple[list[References], str
     references: list[References] = []
     pointers: set[int] = set()  # some maps are in two lists
     omitted = 0
-    for each in returned:
-        fresh = [map_ for map_ in each.maps if map_.data_ptr() not in pointers]
-        maps = [] if each.name in OTHER.get(name, ()) else [m for m in fresh if is_map(m)]
+    for reference in returned:
+        fresh = [map_ for map_ in reference.maps if map_.data_ptr() not in pointers]
+        maps = [] if reference.name in OTHER.get(name, ()) else [m for m in fresh if is_map(m)]
         pointers.update(map_.data_ptr() for map_ in fresh)
         omitted += len(fresh) - len(maps)
-        references += [References(each.name, maps)] if maps else []
+        references += [References(reference.name, maps)] if maps else []
     if any(bool(map_.isnan().any()) for each in returned for map_ in each.maps):
         notes.append("it returns NaN")
     elif omitted:
@@ -94,7 +94,7 @@ def usable(name: str, returned: list[References]) -> tuple[list[References], str
 
 
 def is_map(map_: Tensor) -> bool:
-    """Whether a tensor can be weights: not negative, and the rows sum to at most 1."""
+    """Return whether a tensor may be weights: not negative, with row sums of at most 1."""
     if map_.ndim < 3 or not map_.is_floating_point():
         return False
     return bool((map_ >= 0).all()) and bool((map_.sum(dim=-1) < 1.001).all())

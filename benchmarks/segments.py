@@ -31,7 +31,7 @@ from heedful.recording import Call, Segments
 T = TypeVar("T")
 
 HEADS, WIDTH, TOKENS, QUICK, EAGER = 12, 64, 131_072, 16_384, 512
-SYSTEM, QUESTION = 64, 128  # tokens at the start, and before the last four
+SYSTEM, QUESTION = 64, 128  # numbers of tokens, at the start and before the last four
 
 
 class OneLayer(nn.Module):
@@ -68,7 +68,7 @@ def loaded(path: str | None, tokens: int) -> Call:
 
 
 def fresh(call: Call) -> dict[str, Tensor]:
-    """Compute the summary again, without the cached one."""
+    """Compute the summary without the cache."""
     call._kept.clear()
     return call.summary()
 
@@ -98,9 +98,9 @@ def error_to_rows(call: Call, shares: Segments) -> float:
     rows = {(row.head, row.to): row for row in shares if row.from_ == "question"}
     worst = 0.0
     for head in (0, call.shape[0] - 1):
-        whole = call.weights(head, parts["question"]).double()
+        weights = call.weights(head, parts["question"]).double()
         for name, part in parts.items():
-            share = whole[:, range(tokens)[part] if isinstance(part, slice) else part].sum(-1)
+            share = weights[:, range(tokens)[part] if isinstance(part, slice) else part].sum(-1)
             worst = max(worst, abs(float(share.mean()) - (rows[head, name].share or 0.0)))
     return worst
 
@@ -120,7 +120,7 @@ def measured(path: str | None, tokens: int, rounds: int) -> Measurement:
     parts = segments_of(call.shape[1])
     pairs: list[tuple[tuple[float, float], tuple[float, float]]] = []
     for turn in range(rounds):
-        if turn == 0:  # before other work has allocated memory
+        if turn == 0:  # in the first turn, before other work has allocated memory
             with memory_rise() as rise:
                 seconds, shares = timed(lambda: call.segments(parts))
         else:

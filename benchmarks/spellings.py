@@ -3,9 +3,9 @@
     python benchmarks/spellings.py [--models 1000] [--first 0] [--shown 5] [--device cuda]
 
 Each model has one or two layers. The tables below list common ways to write each step: projection,
-splitting heads, scores, mask, softmax, product with the values, joining heads. Each model draws a
-way for each step, its type, its sizes and its padding; half of the batches are also verified. The
-model stores its true weights, and the recorded ones are compared with them. The verdicts of calls:
+splitting heads, scores, mask, softmax, product with the values, joining heads. The way of each
+step, the dtype, sizes and padding are drawn at random; half of the batches are also verified. The
+model stores its true weights, which are compared with the recorded weights. Verdicts of calls:
 
     replayed                      equal bit for bit: the recording replays the model's operations
     by inputs                     equal up to rounding: computed from query, key, mask and scale
@@ -306,7 +306,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=int, default=1000, help="number (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, help="seed of the first model")
-    parser.add_argument("--shown", type=int, default=5, help="how many of each failure to print")
+    parser.add_argument("--shown", type=int, default=5, help="failures of a kind that are printed")
     add_device(parser)
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -16,7 +16,7 @@ from heedful.models import GPT, GPTConfig
 from heedful.processes import Processes
 from heedful.train import NextToken, Training
 from heedful.train.metrics import Metrics, Progress
-from heedful.train.run import begin_with_zeros
+from heedful.train.run import zero_output_projections
 from heedful.train.settings import TrainSettings
 
 Step = Callable[[], object]
@@ -33,13 +33,13 @@ def heedful_step(
 
     Args:
         device: the device of the model; the CPU by default.
-        group: this process among those that train together; alone by default.
+        group: the processes that train together; this process alone by default.
     """
     group = group or Processes()
     torch.manual_seed(0)
     model = GPT(config)
     if settings.initial == "zero":
-        begin_with_zeros(model)
+        zero_output_projections(model)
     if group.is_alone or not settings.shard:  # FSDP2 moves its shards itself
         model.to(device)
     tokens = np.random.default_rng(0).integers(0, config.vocabulary, 100_000).astype(np.uint16)
@@ -67,7 +67,7 @@ def nanogpt_step(
         shape: arguments of its configuration.
         batch: sequences per step of this process.
         precision: the type of matrix products; weights are float32.
-        group: this process among those that train together; alone by default.
+        group: the processes that train together; this process alone by default.
     """
     if str(checkout) not in sys.path:
         sys.path.insert(0, str(checkout))
@@ -75,7 +75,7 @@ def nanogpt_step(
 
     group = group or Processes()
     torch.manual_seed(0)
-    with contextlib.redirect_stdout(None):  # it prints its number of parameters
+    with contextlib.redirect_stdout(None):  # it prints the number of parameters
         model = nanogpt.GPT(nanogpt.GPTConfig(dropout=0.0, **shape)).to(device)
         optimizer = model.configure_optimizers(0.1, 1e-3, (0.9, 0.99), device.type)
     run = torch.compile(model) if compiles else model

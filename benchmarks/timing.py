@@ -1,4 +1,4 @@
-"""Timing alternatives in interleaved rounds, so that a slow moment affects all of them alike."""
+"""Timing of alternatives in interleaved rounds, so that a slow moment affects all equally."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Turns:
     def __init__(self, ways: Mapping[str, Callable[[], object]], rounds: int) -> None:
         self.seconds: dict[str, list[float]] = {name: [] for name in ways}
         for turn in range(rounds + 1):
-            # every other round runs backwards, so that no way always follows the same one
+            # every other round runs in reverse, so that no way always follows another
             for name in list(ways) if turn % 2 else reversed(ways):
                 began = time.perf_counter()
                 ways[name]()
@@ -42,13 +42,13 @@ class Turns:
 
 
 def in_new_process(measure: Callable[..., None], *arguments: Any, **environment: str) -> Any:
-    """Run `measure(pipe, …)` in a new process with these variables; return what it sends."""
+    """Run `measure(pipe, …)` in a new process with these variables; return the sent object."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe()
     process = context.Process(target=measure, args=(sender, *arguments))
     os.environ |= environment
     process.start()
-    sender.close()  # else recv() would wait forever for a process that fails
+    sender.close()  # otherwise recv() would wait forever if the process fails
     for name in environment:
         del os.environ[name]
     result = receiver.recv()

@@ -19,7 +19,7 @@ LENGTH = 9
 
 
 def candidate_inputs(model: torch.nn.Module, kind: str) -> Iterator[dict[str, Any]]:
-    """Yield inputs that the model may accept, those with the most arguments first."""
+    """Yield inputs that the model may accept, most arguments first."""
     config = model.config
     for pattern, make in INPUTS:
         if re.fullmatch(pattern, kind):

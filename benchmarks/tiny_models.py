@@ -14,7 +14,7 @@ import torch
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 WIDTH, HEADS, LAYERS, VOCABULARY, IMAGE, PATCH = 64, 4, 2, 128, 32, 8
-LARGEST = 100e6  # maximal number of parameters of a small model
+LARGEST = 100e6  # maximum number of parameters of a small model
 
 # The largest allowed value of a field, by the first pattern that matches its full name.
 SIZES = [
@@ -60,7 +60,8 @@ SIZES = [
 ]  # fmt: skip
 SKIPPED = {"per_layer_config", "id2label", "label2id", "model_type"}  # fields without sizes
 STAGES = {"stage_names", "out_features"}  # lists with an entry per stage, not per layer
-OUTER = {"transformers_version", "_name_or_path", "dtype", "num_labels"}  # not in nested ones
+# fields of the outer configuration only
+OUTER = {"transformers_version", "_name_or_path", "dtype", "num_labels"}
 KEY_HEADS = re.compile(r"(.*)num_key_value_heads|num_kv_heads|n_head_kv")
 # Required fields that some configurations leave at None.
 MISSING = {"head_dim": 16, "vocab_size": VOCABULARY, "num_key_value_heads": 2,

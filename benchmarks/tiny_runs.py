@@ -19,11 +19,11 @@ from heedful.files import atomic, load_tensors, tensor_files
 from heedful.files.sharded import load_sharded, read_metadata
 from heedful.processes import Processes
 from heedful.train import PRESETS, Plan, Recipe, open_training, read_metrics
-from heedful.train.checkpoint import latest
+from heedful.train.checkpoint import checkpoint_path
 from heedful.train.events import Noticed
 from heedful.train.plan import new_plan, read_plan
 from heedful.train.run import begin, events, prepare_run
-from heedful.train.run_directory import owning
+from heedful.train.run_directory import lock_run
 from heedful.train.watch import recordings_of
 
 STEPS = 16
@@ -32,7 +32,7 @@ Outcome = tuple[Any, ...]
 
 
 def written_texts(place: Path) -> tuple[Path, Path]:
-    """Write two texts of equal characters and length, which only checksums can distinguish."""
+    """Write two texts of equal characters and length, so that only checksums distinguish them."""
     lines = [f"{i} green bottles on the wall, {i * i} of them\n" for i in range(100, 180)]
     first, second = place / "first.txt", place / "second.txt"
     first.write_text("".join(lines))
@@ -41,7 +41,7 @@ def written_texts(place: Path) -> tuple[Path, Path]:
 
 
 def recipe(**changes: Any) -> Recipe:
-    """Return the recipe of a tiny run, dropout included, so that all kinds of state are saved."""
+    """Return the recipe of a tiny run, with dropout, so that all kinds of state are saved."""
     quick = PRESETS["quick"]
     text = dataclasses.replace(quick.text, tokenizer="characters")
     model = {"context_length": 16, "width": 24, "layers": 2, "heads": 2, "dropout": 0.1}
@@ -55,11 +55,11 @@ def recipe(**changes: Any) -> Recipe:
 
 def trained(plan: Plan, make: Callable[[Plan], Any], resume: bool = False) -> list[str]:
     """Train a plan as the command does; return the notices."""
-    with owning(plan.directory):
+    with lock_run(plan.directory):
         training = open_training(plan, make(plan))
         if resume:
             training.restore()
-        return [e.words for e in events(plan, training) if isinstance(e, Noticed)]
+        return [e.message for e in events(plan, training) if isinstance(e, Noticed)]
 
 
 def resumed(directory: Path, **changes: Any) -> list[str]:
@@ -71,7 +71,7 @@ def resumed(directory: Path, **changes: Any) -> list[str]:
 
 def outcome(directory: Path) -> Outcome:
     """Return all numbers of a completed run."""
-    checkpoint = latest(directory)
+    checkpoint = checkpoint_path(directory)
     if checkpoint is not None and checkpoint.is_dir():  # sharded over processes
         last = load_sharded(checkpoint, lambda _, shape: torch.zeros(shape), Processes())
         about = read_metadata(checkpoint)
@@ -92,7 +92,7 @@ def never_stopped(directory: Path, text: Path, changes: dict[str, Any]) -> Outco
 
 
 def in_fork(work: Callable[[], object], kill_after: float | None = None) -> int:
-    """Do some work in a forked process, killed after `kill_after` seconds; return its status."""
+    """Run `work` in a forked process, and kill it after `kill_after` seconds; return its status."""
     process = os.fork()
     if not process:
         try:  # os._exit: the fork must not run the clean-up of its parent
@@ -118,7 +118,7 @@ MOMENTS = {
 
 
 def deadly(moment: str, after: int, work: Callable[[], object]) -> None:
-    """Do some work, and kill this process at the n-th rename, flush or write of a tensor."""
+    """Run `work`, and kill this process at the n-th rename, flush or write of a tensor."""
     wrapped(*MOMENTS[moment], after)
     work()
 
@@ -136,7 +136,7 @@ def wrapped(module: Any, name: str, after: int) -> None:
 
 
 def struck(work: Callable[[], object], i: int, seconds: float, rng: random.Random) -> None:
-    """Kill some work: for odd i at a random time, for even i inside a rename, flush or write."""
+    """Run and kill `work`: for odd i at a random time, for even i in a rename, flush or write."""
     if i % 2:
         in_fork(work, kill_after=rng.random() * seconds)
     else:
@@ -146,7 +146,7 @@ def struck(work: Callable[[], object], i: int, seconds: float, rng: random.Rando
 
 
 def duration_of(work: Callable[[], object]) -> float:
-    """Return the seconds that some work takes in a forked process."""
+    """Return the seconds that `work` takes in a forked process."""
     began = time.perf_counter()
     in_fork(work)
     return time.perf_counter() - began

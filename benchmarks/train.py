@@ -3,19 +3,19 @@
     python benchmarks/train.py tinyshakespeare.txt --nanogpt ../nanoGPT --other sales_textbook.txt
     python benchmarks/train.py tinyshakespeare.txt --nanochat ../nanochat
 
-Each run is a new process, and its whole time counts: imports, preparing the text (except nanoGPT's,
-prepared beforehand), validation on the whole split, writing files. Both read the same characters in
-windows of equal length and validate about equally often. nanoGPT trains with the recipe that its
-README has for CPUs. A copy of its train.py validates on the whole split instead of a few random
-batches, and takes its seed from this benchmark.
+Each run is a new process, and its whole time counts: imports, validation on the whole split,
+writing files, and preparing the text (for nanoGPT, the text is prepared before). Both read the same
+characters in windows of equal length and validate about equally often. nanoGPT trains with the
+recipe for CPUs in its README. A copy of its train.py validates on the whole split instead of a few
+random batches, and gets its seed from this benchmark.
 
 "equal" has nanoGPT's width, depth, context and batch. "free" has its parameters, but a context
 twice as long. "to the loss" runs the fewest steps that get below `--target` (no free setting was
 faster). The other rows use 0.9 of nanoGPT's time, because the speed of a shared machine varies; the
 time of each run is printed. If nanoGPT misses the target in its 2,000 steps, its whole time counts,
-which is less than it needs. `--other` compares the default recipe with heedful's earlier AdamW
-recipe at equal time, on texts that no setting was tuned on: the given files in BPE, and the Python
-language reference.
+although it would need more. `--other` compares the default recipe with heedful's earlier AdamW
+recipe at equal time, on texts for which no setting was tuned: the given files in BPE, and the
+Python language reference.
 
 With `--nanochat`, nanochat's loop and optimizer train its model with nanoGPT's width, depth,
 context, batch and number of steps: compiled by default (TORCHDYNAMO_DISABLE=1 disables it), with
@@ -44,7 +44,7 @@ import numpy as np
 from timing import machine
 
 STEPS, EVERY, CONTEXT, BATCH = 2000, 250, 64, 12
-AIM = 0.9  # share of nanoGPT's time, a margin for slow moments of the machine
+AIM = 0.9  # share of nanoGPT's time that heedful uses, since the machine's speed varies
 SHAPE = {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": CONTEXT, "batch_size": BATCH}
 CHECK = re.compile(r"step ([\d,]+)(?:: train loss \S+, val|  validation) loss ([\d.]+)")
 ESTIMATE = """
@@ -72,7 +72,7 @@ ADAMW += ["--order", "random", "--precision", "float32"]
 
 @dataclass
 class Run:
-    """Validations of a process as (seconds since its start, loss), and its total costs."""
+    """The validations of a process as (seconds since its start, loss), and its total costs."""
 
     checks: list[tuple[float, float]]
     seconds: float

@@ -1,11 +1,11 @@
-"""Share of the training time that watching heads takes.
+"""Share of the training time that `train --watch` spends on recording heads.
 
     python benchmarks/watch.py
     python benchmarks/watch.py --rounds 40 --steps 400
 
-The runs use `train --watch` with a text of 96 tokens. Timed steps and looks at the heads alternate.
-The share is the time of all looks of a run, imports of the first one included, divided by the time
-of all its steps.
+The runs watch a text of 96 tokens. A look records the heads on this text. Timed steps and looks
+alternate. The share is the time of all looks of a run, with the imports of the first look, divided
+by the time of all its steps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Loss and speed of document 004's training run (Zhang), with a compact and a full vocabulary.
+"""Loss and speed of document 004 (after Zhang), with a compact and with a full vocabulary.
 
     python benchmarks/zero_to_hero.py sales_textbook.txt
 
@@ -22,7 +22,7 @@ from timing import Turns, machine
 from heedful.train import Step, Training, Validation, begin, new_plan, open_training, preset
 from heedful.views.terminal import duration
 
-BLOCK = 20  # steps per turn: the first ones start with the caches of the other model
+BLOCK = 20  # steps per turn: the first are slow, because caches hold the other model
 
 
 def main() -> None:
@@ -36,8 +36,8 @@ def main() -> None:
         compare(Path(folder), options.text, options.rounds)
 
 
-def opened(directory: Path, text: str, compact: bool, steps: int) -> Training:
-    """Prepare a training of the preset on the text, with few validations."""
+def prepared(directory: Path, text: str, compact: bool, steps: int) -> Training:
+    """Prepare a training run of the preset on the text, with few validations."""
     changes = {
         "text": {"compact": compact},
         "train": {"steps": steps, "evaluate_every": 1000, "save_every": 10_000},
@@ -47,7 +47,7 @@ def opened(directory: Path, text: str, compact: bool, steps: int) -> Training:
 
 
 def train_it(directory: Path, text: str, steps: int) -> None:
-    training = opened(directory, text, compact=True, steps=steps)
+    training = prepared(directory, text, compact=True, steps=steps)
     print(f"{machine()}; {training.model.config.vocabulary:,} rows in the table", flush=True)
     began = time.perf_counter()
     for event in training.events():
@@ -62,7 +62,7 @@ def train_it(directory: Path, text: str, steps: int) -> None:
 def compare(folder: Path, text: str, rounds: int) -> None:
     ways = {}
     for name, compact in (("compact", True), ("whole", False)):
-        training = opened(folder / name, text, compact, steps=100_000)
+        training = prepared(folder / name, text, compact, steps=100_000)
         events = training.events()
         rows = training.model.config.vocabulary
         ways[f"{rows:,} rows"] = lambda events=events: steps(events)

@@ -1,11 +1,11 @@
-"""Speed of computing a region of a long map from its cells alone, next to computing its rows.
+"""Speed of computing only the cells of a region of a long map, next to computing its full rows.
 
     python benchmarks/zoom.py
 
 The recording has one causal head of width 64, random queries and keys, and the log-sum-exps that
 torch's kernel computes. Values are compared before times are printed. Targets: 1,024 queries ×
-1,024 keys of 32,768 tokens at least ten times as fast as their rows; a heatmap of 4,096 × 4,096
-cells of 131,072 tokens, pooled to 1,024 × 1,024, in at most 150 ms (95th percentile of 100).
+1,024 keys of 32,768 tokens are at least ten times as fast as full rows; a heatmap of 4,096 × 4,096
+weights of 131,072 tokens, pooled to 1,024 × 1,024, takes at most 150 ms (95th percentile of 100).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 import heedful
 from heedful.recording import Call
 
-WIDTH, SHOWN, REGION, CELLS, PLACES = 64, 1024, 4096, 1024, 50
+WIDTH, PART, REGION, CELLS, REGIONS = 64, 1024, 4096, 1024, 50
 
 
 class OneHead(nn.Module):
@@ -49,12 +49,12 @@ def by_rows(call: Call, queries: slice) -> Tensor:
 
 def rows_and_cells(tokens: int = 32_768, rounds: int = 5) -> None:
     """Compare cells and rows for the last queries and several ranges of keys."""
-    call, last = recorded(tokens), slice(tokens - SHOWN, tokens)
-    whole = by_rows(call, last)
+    call, last = recorded(tokens), slice(tokens - PART, tokens)
+    full_rows = by_rows(call, last)
     ratios = []
-    for start in (0, tokens // 2, tokens - SHOWN):
-        keys = slice(start, start + SHOWN)
-        worst = float((call.weights(0, last, keys) - whole[:, keys]).abs().max())
+    for start in (0, tokens // 2, tokens - PART):
+        keys = slice(start, start + PART)
+        worst = float((call.weights(0, last, keys) - full_rows[:, keys]).abs().max())
         assert worst < 2e-6, f"weights differ by {worst}"
         turns = Turns(
             {
@@ -76,7 +76,7 @@ def regions(tokens: int = 131_072) -> None:
     """Time heatmaps of regions at random places and on the diagonal."""
     call = recorded(tokens)
     torch.manual_seed(1)
-    lasts = torch.randint(REGION, tokens, (PLACES,))
+    lasts = torch.randint(REGION, tokens, (REGIONS,))
     firsts = [int(torch.randint(0, int(last) - REGION + 1, ())) for last in lasts]
     for way in ("mean", "max"):
         seconds, worst = [], 0.0
@@ -103,8 +103,8 @@ def error_to_rows(call: Call, picture: Tensor, region: tuple[slice, slice], way:
     """Return the largest error of a heatmap's first rows, against whole rows pooled in float64."""
     (rows, keys), size = region, REGION // CELLS
     few = slice(rows.start, rows.start + 8 * size)
-    whole = by_rows(call, few)[:, keys].double().unflatten(1, (-1, size)).unflatten(0, (-1, size))
-    pooled = whole.mean((1, 3)) if way == "mean" else whole.amax((1, 3))
+    cells = by_rows(call, few)[:, keys].double().unflatten(1, (-1, size)).unflatten(0, (-1, size))
+    pooled = cells.mean((1, 3)) if way == "mean" else cells.amax((1, 3))
     return float((picture[:8] - pooled).abs().max())
 
 

@@ -13,7 +13,7 @@ SEVERAL = re.compile(r"^( +)(\w+(?:, \w+)+): (.*(?:\n\1 +.*)*)$", re.MULTILINE)
 
 
 class Docstrings(Extension):
-    """Rewrites each docstring before it is parsed."""
+    """Rewrites each docstring before griffe parses it."""
 
     def on_object(self, *, obj, **_):
         """Rewrite the docstring of a module, class, function or attribute."""

@@ -1,8 +1,7 @@
-"""Hooks of the documentation build: lessons become pages, LaTeX becomes MathML, and mentions of
-"document 002" become links with its title.
+"""Hooks of the documentation build: lessons become pages, and LaTeX becomes MathML.
 
-The cells of a notebook are joined as Markdown, so a lesson is a page like any other: searchable,
-without scripts. Each page links to its notebook for download.
+The cells of a notebook are joined as Markdown, so a lesson is a page like all others: searchable,
+without scripts, with a link to download its notebook. A mention of "document 002" becomes a link.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def on_page_content(content, page, config, **_):
 
 
 def _linked(content, page, config):
-    """Turn each "document 002" outside of code, headings and links into a link with its title."""
+    """Link each "document 002" outside code, headings and links; the tooltip is its title."""
     text = Path(config.docs_dir, "documents.md").read_text("utf-8")
     titles = {
         number: f"{title}, {by}".replace("*", "") for number, title, by in TITLED.findall(text)
@@ -79,9 +78,9 @@ def _linked(content, page, config):
 
     parts = UNLINKED.split(content)  # text, unlinked element, its tag name; text, …
     return "".join(
-        part if place % 3 == 1 else DOCUMENT.sub(link, part)
-        for place, part in enumerate(parts)
-        if place % 3 != 2
+        part if index % 3 == 1 else DOCUMENT.sub(link, part)
+        for index, part in enumerate(parts)
+        if index % 3 != 2
     )
 
 

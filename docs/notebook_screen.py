@@ -40,7 +40,7 @@ def main(folder="docs/pictures"):
         page = browser.new_context(viewport=size, reduced_motion="reduce").new_page()
         page.set_default_timeout(60_000)
         notebook = Notebook(server, page, "lab", 1)
-        page.keyboard.press("Control+b")  # hides the list of files
+        page.keyboard.press("Control+b")  # hide the list of files
         notebook.run(0)
         cell = notebook.cell(0)
         for key in ["Shift+ArrowRight"] * 2 + ["ArrowDown", "ArrowLeft"]:  # to the previous token

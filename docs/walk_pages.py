@@ -1,5 +1,6 @@
-"""Hooks that build the walk pages that the lessons link to: `walk.html` shows attention without a
-model, `walk-model.html` a small GPT that is first trained on lesson 8's rhyme.
+"""Hooks of the documentation build: the pages of walks to which the lessons link.
+
+`walk.html` shows attention without a model, `walk-model.html` a GPT trained on lesson 8's rhyme.
 """
 
 import torch
@@ -17,16 +18,16 @@ PROMPT = "This is the cat that"  # killed the rat
 
 
 def on_files(files, config):
-    """Add the two pages, so that links to them are checked."""
+    """Add both pages to the site, so that the build checks links to them."""
     for name, content in (("walk.html", variants()), ("walk-model.html", model())):
         files.append(File.generated(config, name, content=content))
     return files
 
 
 def variants():
-    """Return the page of all variants, which computes the sentence that a reader types."""
-    offered, first = variant_walks(explain(SENTENCE), {})
-    return page(offered, first=first)
+    """Return the page of all variants, which also computes a sentence typed by the reader."""
+    walks, first = variant_walks(explain(SENTENCE), {})
+    return page(walks, first=first)
 
 
 def model():

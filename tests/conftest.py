@@ -41,7 +41,7 @@ def _shapes_unchecked():
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _as_long_as_it_takes_users(request):
+def _skip_checks_in_commands(request):
     """Skip the checks of shapes in whole commands and runs; they would take a fifth longer."""
     is_whole = any(request.path.is_relative_to(folder) for folder in WHOLE)
     with _shapes_unchecked() if is_whole else nullcontext():

@@ -1,4 +1,4 @@
-"""Walks of a text through small models of each kind, for the tests of their views."""
+"""Explanations of small models of each kind, for the tests of the views."""
 
 import torch
 
@@ -14,7 +14,7 @@ def pieces(ids):
 
 
 def walk(kind, count=7, **where):
-    """The walk of a text of `count` tokens through a model of a kind."""
+    """Return the explanation of a text of `count` tokens by a model of a kind."""
     torch.manual_seed(7)
     ids = torch.arange(count)[None] % len(NAMES)
     size = {"vocabulary": len(NAMES), "context_length": 400, "width": 24, "heads": 4, "layers": 3}

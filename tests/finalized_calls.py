@@ -1,4 +1,4 @@
-"""Stored calls made from calls as a door observes them."""
+"""Conversion of observed calls, as a door reports them, to stored calls."""
 
 import torch
 from torch import nn
@@ -13,18 +13,18 @@ from heedful.recording.evidence import evidence_of, with_sums
 
 
 def settled(observed, name="attend", heads=None):
-    """Return the stored form of an observed call with told axes, one sequence per text."""
+    """Return the stored form of an observed call with given axes, one sequence per text."""
     texts = len(observed.query)
     observed.axes = observed.axes or AXES
     evidence = evidence_of(observed.value, observed.output, {observed.query.dtype},
-                           why=observed.why, finish=observed.finish)  # fmt: skip
+                           why=observed.why, epilogue=observed.epilogue)  # fmt: skip
     if observed.sums is not None:
         evidence = with_sums(evidence, observed.sums, observed.query, observed.output)
     inputs = Inputs(Frame("", nn.Identity(), (torch.zeros(texts, 2, 3),), {}))
     missed = {}
-    settling, where = Finalizer(Options(heads=heads), missed.__setitem__), (("", 0),)
-    call = settling(
-        PendingCall(observed, evidence, name, 0, 0, where, 0, inputs, set(), set(), False, False)
+    finalizer, path = Finalizer(Options(heads=heads), missed.__setitem__), (("", 0),)
+    call = finalizer(
+        PendingCall(observed, evidence, name, 0, 0, path, 0, inputs, set(), set(), False, False)
     )
     assert not missed
     return call

@@ -1,6 +1,6 @@
 """Runs the lessons: `python tests/lessons.py` executes each notebook and stores its outputs.
 
-`make lessons` calls this script, and `tests/docs/test_lessons.py` compares a run with the stored
+`make lessons` calls this script, and `tests/slow/test_lessons.py` compares a run with the stored
 outputs. Text must be equal, except for the width of spaces. Integers must be equal. Other numbers
 must agree to a thousandth or to 1.5 units of the last printed digit, because processors round
 differently. Cells with the tag `times` print seconds or ratios; they run, but are not compared.
@@ -86,8 +86,8 @@ def clean(notebook):
     notebook.metadata = nbformat.from_dict(METADATA)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     executed = 0
-    for place, cell in enumerate(notebook.cells):
-        cell.id = f"cell-{place}"
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number}"
         cell.metadata = nbformat.from_dict(
             {k: cell.metadata[k] for k in STORED_METADATA if k in cell.metadata}
         )
@@ -118,7 +118,7 @@ def printed(cell):
 
 
 def complaints(notebook):
-    """Yield what a lesson printed to standard error, such as warnings."""
+    """Yield the lines that a lesson printed to standard error, such as warnings."""
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             if output.output_type == "stream" and output.name == "stderr":
@@ -127,26 +127,26 @@ def complaints(notebook):
 
 def differences(stored, new):
     """Yield a description of each difference between two runs of a lesson."""
-    for number, (old, now) in enumerate(zip(stored.cells, new.cells, strict=True)):
+    for number, (old, cell) in enumerate(zip(stored.cells, new.cells, strict=True)):
         if old.cell_type != "code" or "times" in old.metadata.get("tags", []):
             continue
-        before, after = printed(old), printed(now)
-        if len(before) != len(after):
-            yield f"cell {number}: {len(before)} outputs are stored, the run gave {len(after)}"
-        for text, output in zip(before, after, strict=False):
+        expected, outputs = printed(old), printed(cell)
+        if len(expected) != len(outputs):
+            yield f"cell {number}: {len(expected)} outputs are stored, the run has {len(outputs)}"
+        for text, output in zip(expected, outputs, strict=False):
             if not same(text, output):
-                yield f"cell {number}: stored\n{text}\nthe run gave\n{output}"
+                yield f"cell {number}: stored\n{text}\nthe run printed\n{output}"
 
 
 def same(stored, new):
-    """Whether two printed texts agree by the rule above."""
+    """Return whether two printed texts agree by the rules above."""
     words = [" ".join(NUMBER.sub(" # ", text).split()) for text in (stored, new)]
     numbers = [NUMBER.findall(text) for text in (stored, new)]
     return words[0] == words[1] and all(map(close, *numbers))
 
 
 def close(stored, new):
-    """Whether two printed numbers agree: integers exactly, others approximately."""
+    """Return whether two printed numbers agree: integers exactly, others approximately."""
     whole = [number.lstrip("+-").isdigit() for number in (stored, new)]
     if any(whole):
         return all(whole) and int(stored) == int(new)

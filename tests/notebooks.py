@@ -1,4 +1,4 @@
-"""Jupyter in a browser: a server, a notebook, and heedful's pages in its cells."""
+"""Jupyter in a browser: a server, a notebook, and the explorer's pages in its cells."""
 
 import json
 import os
@@ -81,12 +81,12 @@ class Notebook:
         self.cells = page.locator(".code_cell" if self.is_old else ".jp-CodeCell")
         self.cells.nth(count - 1).wait_for(state="attached")
         if self.is_old:
-            # without the widget manager a widget is shown as text, and a kernel that has not sent
+            # without the widget manager, a widget is displayed as text; a kernel that has not sent
             # its information may skip a cell
             kernel = "window.Jupyter?.notebook?.kernel"
             page.wait_for_function(f"{kernel}?.widget_manager && {kernel}.info_reply?.status")
         else:
-            # While a server starts slowly, a dialog may ask which kernel to use.
+            # if the server starts slowly, a dialog may ask for the kernel
             dialog = page.locator(".jp-Dialog").filter(has_not_text="Restart Kernel?")
             page.add_locator_handler(dialog, self._accept)
             page.locator("[data-status=idle]").first.wait_for(state="attached")
@@ -98,7 +98,7 @@ class Notebook:
     def run(self, number):
         cell = self.cells.nth(number)
         prompt = cell.locator(".input_prompt, .jp-InputPrompt").first
-        for _ in range(10):  # a kernel that is still starting may skip it
+        for _ in range(10):  # a kernel that is still starting may skip the cell
             cell.locator(".CodeMirror, .cm-content").first.click()
             self.page.keyboard.press("Control+Enter")
             self.page.wait_for_timeout(3000)
@@ -127,7 +127,7 @@ class Notebook:
 
     def save(self, number):
         """Save the notebook, and wait until the file has the outputs of a cell."""
-        self.cells.nth(0).locator(".cm-content").click()  # an iframe would receive the keys
+        self.cells.nth(0).locator(".cm-content").click()  # otherwise an iframe may receive the keys
         self.page.keyboard.press("Control+s")
         self.soon(lambda: self.saved(number))
 
@@ -156,7 +156,7 @@ class Page:
 
     def choose(self):
         """Select the cell in the middle of the map, or the one below the selected cell."""
-        for _ in range(10):  # a notebook moves the focus back to a cell that it has just run
+        for _ in range(10):  # the notebook moves the focus to a cell that it has just run
             self.map.focus()
             self.map.page.wait_for_timeout(500)
             if self.map.evaluate("(map) => map.getRootNode().activeElement === map"):

@@ -18,10 +18,10 @@ from heedful.views.explorer.handlers import Handlers
 from heedful.views.explorer.server import Explorer
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-# no background requests of the browser to other hosts
+# options that stop background requests of the browser to other hosts
 QUIET = ["--no-sandbox", "--disable-background-networking", "--disable-component-update",
          "--no-first-run", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]  # fmt: skip
-# set the address and wait until the page has received the event
+# set the address, and wait until the page has received the event
 SHOW = """address => new Promise((done) => {
   const before = location.hash;
   addEventListener("hashchange", done, { once: true });
@@ -60,7 +60,7 @@ def executable():
 
 @contextlib.contextmanager
 def started():
-    """A browser with a profile of its own."""
+    """A context with a browser that has a new profile."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -112,15 +112,15 @@ class Page:
     def show(self, **view):
         """Set the address; `call` is given as in the address, "0.0.1"."""
         written = "#" + urlencode(view, safe=",.")
-        self.page.evaluate(SHOW, written)  # waits, so that no key comes before
+        self.page.evaluate(SHOW, written)  # waits, so that later keys act on the new view
 
     def cell(self, call, head, query, key, **more):
         """Choose a cell by the address, and wait until its numbers are loaded."""
         self.show(call=call, head=head, cell=f"{query},{key}", pinned=1, **more)
-        self.made(head, query, key)
+        self.wait_for_weight(head, query, key)
         return self
 
-    def made(self, head, query, key):
+    def wait_for_weight(self, head, query, key):
         """Wait for the numbers of a cell, and for the names of the tokens in its text."""
         line = f"weights(head={head}, queries=[{query}], keys=[{key}])"
         self.region.get_by_text(line).wait_for()

@@ -1,4 +1,4 @@
-"""Models of transformers with large random weights, so that attention is peaked."""
+"""Models of the library transformers with large random weights, so that attention is peaked."""
 
 import copy
 

@@ -65,7 +65,7 @@ def all_scores(inputs):
 
 
 def full_map(inputs):
-    """Return the weights without the column of the sink, and which rows may see a key."""
+    """Return the weights without the column of the sink, and which rows may attend to a key."""
     scores, M = all_scores(inputs), inputs.shape[-1]
     nonempty = (scores[..., :M] > -math.inf).any(-1)
     highest = scores.max(-1, keepdims=True)
@@ -84,7 +84,7 @@ def log_sum_exps(inputs):
 
 
 def rounding(inputs, where_float64=1e-12):
-    """Return the allowed error: types narrower than float64 are computed in float32."""
+    """Return the allowed error; types narrower than float64 are computed in float32."""
     return where_float64 if inputs.query.dtype == torch.float64 else 2e-6
 
 

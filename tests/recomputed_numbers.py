@@ -52,7 +52,7 @@ def _recomputed(explanation, stage, row, column, head, number):
             return scores[column] if math.isfinite(number) else number
         powers = [math.exp(score - max(scores)) for score in scores]
         return powers[column] / sum(powers)
-    if stage.how is None:
+    if stage.number_formula is None:
         return None
     formula = stage.formula_of(row, column, head, explanation.heads)
     return value(formula) if formula.numbers else None

@@ -1,10 +1,10 @@
-"""Models with all parameters random, so that exchanged or ignored ones change the output."""
+"""Random parameters, so that an exchanged or ignored parameter changes the output."""
 
 import torch
 
 
 def redrawn(model, deviation=0.2):
-    """Draw every parameter anew, including biases and norms."""
+    """Draw new values for every parameter, including biases and norms."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             is_norm = "norm" in name.lower() or "ln_" in name

@@ -1,4 +1,4 @@
-"""Recorded models for tests of rows, and the log-sum-exp of each row by its definition."""
+"""Recorded models, and the weights and log-sum-exp of their rows by definition."""
 
 import math
 
@@ -16,7 +16,7 @@ from transformers import (
 
 import heedful
 from heedful.models import GPT, GPTConfig
-from heedful.recording import map_rows as of_rows
+from heedful.recording import map_rows
 
 B, H, N, D = 2, 4, 40, 8
 
@@ -43,8 +43,8 @@ def by_hand(query, key):
     return (query @ key.mT / D**0.5).softmax(-1) @ key
 
 
-def turned(query, key):
-    """Attention with heads before texts, as in some models."""
+def heads_first(query, key):
+    """Attention with heads before sequences, as in some models."""
     query, key = query.transpose(0, 1), key.transpose(0, 1)
     return scaled_dot_product_attention(query, key, key).transpose(0, 1)
 
@@ -61,39 +61,39 @@ def ids():
     return torch.randint(0, 23, (B, N))
 
 
-def of_ids(model):
+def record_ids(model):
     return lambda **options: recorded(model, ids(), **options)
 
 
-def of_tensors(does, axes=None):
+def record_tensors(function, axes=None):
     inputs = torch.randn(2, B, H, N, D)
-    return lambda **options: recorded(Given(does), *inputs, axes=axes, **options)
+    return lambda **options: recorded(Given(function), *inputs, axes=axes, **options)
 
 
-def of_flex(query, key):
+def causal_flex(query, key):
     mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, N, N, device="cpu")
     return flex_attention(query, key, key, block_mask=mask)
 
 
-def of_module():
-    attention = nn.MultiheadAttention(24, 4, batch_first=True).train()  # no fused kernel
+def record_module():
+    attention = nn.MultiheadAttention(24, 4, batch_first=True).train()  # disables fused kernels
     named = {"need_weights": False}
     return lambda **options: recorded(attention, *torch.randn(3, B, N, 24), named=named, **options)
 
 
 FROM_KERNEL = {
-    "our own": of_ids(gpt()),
-    "our own, grouped": of_ids(gpt(kv_heads=2)),
-    "transformers": of_ids(gpt2()),
-    "transformers, grouped": of_ids(llama()),
-    "SDPA": of_tensors(lambda query, key: scaled_dot_product_attention(query, key, key)),
-    "SDPA, heads first": of_tensors(turned, {"Given": "h b n d"}),
-    "flex": of_tensors(of_flex),
-    "nn.MultiheadAttention": of_module(),
+    "our own": record_ids(gpt()),
+    "our own, grouped": record_ids(gpt(kv_heads=2)),
+    "transformers": record_ids(gpt2()),
+    "transformers, grouped": record_ids(llama()),
+    "SDPA": record_tensors(lambda query, key: scaled_dot_product_attention(query, key, key)),
+    "SDPA, heads first": record_tensors(heads_first, {"Given": "h b n d"}),
+    "flex": record_tensors(causal_flex),
+    "nn.MultiheadAttention": record_module(),
 }
 COMPUTED = {
-    "eager": of_ids(gpt2("eager")),
-    "by hand": of_tensors(by_hand),
+    "eager": record_ids(gpt2("eager")),
+    "by hand": record_tensors(by_hand),
 }
 
 
@@ -107,7 +107,7 @@ def full_map(call):
     return scores.softmax(-1), scores.logsumexp(-1)
 
 
-def exact(call, close=2e-6):
+def assert_exact(call, close=2e-6):
     """Compare parts, pictures and log-sum-exps of a call with the full map."""
     map_, sums = full_map(call)
     rows, columns = [3, -1, 17], slice(5, 21)
@@ -119,8 +119,8 @@ def exact(call, close=2e-6):
     torch.testing.assert_close(picture.double(), expected, atol=close, rtol=0)
 
 
-def no_rows(monkeypatch):
+def forbid_full_rows(monkeypatch):
     """Make the computation of full rows raise, and disable the path for small parts."""
-    monkeypatch.setattr(of_rows, "by_rows", None)
-    monkeypatch.setattr(of_rows.statistics, "gather", None)
-    monkeypatch.setattr(of_rows, "block_entries", lambda _: 0)
+    monkeypatch.setattr(map_rows, "by_rows", None)
+    monkeypatch.setattr(map_rows.statistics, "gather", None)
+    monkeypatch.setattr(map_rows, "block_entries", lambda _: 0)

@@ -1,4 +1,4 @@
-"""Checks of recordings: weights equal their definition, and recording changes nothing."""
+"""Checks of recordings: recorded weights are exact, and recording does not change the model."""
 
 from types import MappingProxyType
 
@@ -15,53 +15,53 @@ NOTHING = MappingProxyType({})
 
 
 class Given(nn.Module):
-    """A model that computes a function of its input tensors."""
+    """A module that computes a function of its input tensors."""
 
-    def __init__(self, does):
+    def __init__(self, function):
         super().__init__()
-        self.does = does
+        self.function = function
 
     def forward(self, *inputs):
-        return self.does(*inputs)
+        return self.function(*inputs)
 
 
 class Heads(nn.Module):
-    """Projects x to queries (B, H, N, d) and y to keys (B, H, M, d), for a function of both."""
+    """A function of queries (B, H, N, d), projected from x, and of keys (B, H, M, d), from y."""
 
-    def __init__(self, does, heads=H, width=D):
+    def __init__(self, function, heads=H, width=D):
         super().__init__()
-        self.does, self.sizes = does, (heads, width)
+        self.function, self.sizes = function, (heads, width)
         self.asks = nn.Linear(WIDTH, heads * width)  # names without meaning for the recorder
         self.says = nn.Linear(WIDTH, heads * width)
 
     def heads(self, x, y=None):
         query, key = self.asks(x), self.says(x if y is None else y)
-        return [each.unflatten(-1, self.sizes).transpose(1, 2) for each in (query, key)]
+        return [x.unflatten(-1, self.sizes).transpose(1, 2) for x in (query, key)]
 
     def forward(self, *inputs):
-        return self.does(*self.heads(*inputs))
+        return self.function(*self.heads(*inputs))
 
 
 def weighed(query, key):
     """Return the softmax weights (…, N, M) of heads (…, N, d) and (…, M, d), in float64."""
-    raised = torch.einsum("...nd,...md->...nm", query.double(), key.double()).exp()
-    return (raised / raised.sum(-1, keepdim=True)).to(query.dtype).detach()
+    exponentials = torch.einsum("...nd,...md->...nm", query.double(), key.double()).exp()
+    return (exponentials / exponentials.sum(-1, keepdim=True)).to(query.dtype).detach()
 
 
-def _trained(model, inputs):
+def _training_step(model, inputs):
     """Return the results of a training step: output, gradients, buffers, random state."""
     torch.manual_seed(8)
     output = model(*inputs)
-    tensors = [each for each in _pytree.tree_leaves(output) if isinstance(each, torch.Tensor)]
-    parameters = [each for each in model.parameters() if each.requires_grad]
-    losses = [each.abs().square().sum() for each in tensors if each.requires_grad]
+    tensors = [leaf for leaf in _pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    losses = [tensor.abs().square().sum() for tensor in tensors if tensor.requires_grad]
     gradients = []
     if losses and parameters:
         try:
             gradients = torch.autograd.grad(sum(losses), parameters, allow_unused=True)
         except RuntimeError as error:  # the model modifies tensors needed for gradients
             gradients = [str(error)]
-    buffers = [each.clone() for each in model.buffers()]
+    buffers = [buffer.clone() for buffer in model.buffers()]
     return [*tensors, *gradients, *buffers, torch.get_rng_state()]
 
 
@@ -73,22 +73,21 @@ def looked_at(model, *inputs, missed=NOTHING, **options):
     Args:
         model: the model to record.
         inputs: its inputs.
-        missed: a part of the reason for each module that must be in `missed`, and no other; None
-            allows any.
+        missed: the expected `recording.missed`, with a part of each reason; None for any.
         options: options of `heedful.record`.
     """
-    buffers_before = [(each, each.clone()) for each in model.buffers()]
-    plain = _trained(model, inputs)
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    expected = _training_step(model, inputs)
     with torch.no_grad():
-        for buffer, before in buffers_before:
-            buffer.copy_(before)
+        for buffer, original in buffers:
+            buffer.copy_(original)
     with heedful.record(model, **options) as recording:
-        during = _trained(model, inputs)
-    for each, other in zip(during, plain, strict=True):
+        results = _training_step(model, inputs)
+    for result, other in zip(results, expected, strict=True):
         if isinstance(other, torch.Tensor):
-            torch.testing.assert_close(each, other, atol=0, rtol=0, equal_nan=True)
+            torch.testing.assert_close(result, other, atol=0, rtol=0, equal_nan=True)
         else:
-            assert each == other
+            assert result == other
     assert missed is None or list(recording.missed) == list(missed), recording.missed
     for name, words in (missed or {}).items():
         assert words in recording.missed[name]
@@ -103,7 +102,7 @@ def near(weights, expected):
 
 
 def shows(recording, *expected, door=tape_inputs.DOOR, proof=None, layout=None):
-    """Assert the weights of all calls; `expected` has a map of each text for each call."""
+    """Assert the weights of all calls; `expected` has, for each call, a map of each text."""
     assert len(recording.sequences) == len(expected[0])
     for text, maps in zip(recording.sequences, zip(*expected, strict=True), strict=True):
         for call, weights in zip(text, maps, strict=True):
@@ -113,25 +112,25 @@ def shows(recording, *expected, door=tape_inputs.DOOR, proof=None, layout=None):
             near(call.weights(), weights)
 
 
-def at_once(model, inputs, expected, **options):
+def check_unverified(model, inputs, expected, **options):
     """Record a model, and assert that its maps are exact and proved without `verify`."""
     recording = looked_at(model, *inputs, **options)
     shows(recording, expected, proof="proved", layout="usual")
     return recording
 
 
-def verified(model, inputs, expected, **options):
+def check_verified(model, inputs, expected, **options):
     """Record a model, and assert that its maps are exact and proved before and after `verify`."""
-    recording = at_once(model, inputs, expected, **options)
+    recording = check_unverified(model, inputs, expected, **options)
     recording.verify(model, list(inputs))
     shows(recording, expected, proof="proved", layout="verified")
     return recording
 
 
-def of_heads(does, *lengths, maps=weighed, model=Heads, texts=(1, B), **options):
-    """Assert that a model's attention is recorded, for one text and for several."""
+def of_heads(function, *lengths, maps=weighed, model=Heads, texts=(1, B), **options):
+    """Assert that the attention of a model is recorded, for each number of texts in `texts`."""
     for count in texts:
-        instance = model(does)
+        instance = model(function)
         inputs = [torch.randn(count, length, WIDTH) for length in lengths]
-        check = verified if count == texts[-1] else at_once
+        check = check_verified if count == texts[-1] else check_unverified
         check(instance, inputs, maps(*instance.heads(*inputs)), **options)

@@ -1,4 +1,4 @@
-"""Small recordings of every kind of attention, each of a small untrained model."""
+"""Small recordings of every kind of attention, of small untrained models."""
 
 import torch
 import transformers
@@ -29,7 +29,7 @@ def ids_of(text):
 
 
 def of_gpt(seed=1, text=SENTENCE, values=False, **changed):
-    """One of heedful's GPTs on a text."""
+    """Record a GPT on a text."""
     model = sharp(GPT(GPTConfig(**{**SHAPE, "heads": 3, **changed})), seed)
     with heedful.record(model, tokenizer=LETTERS, values=values) as recording:
         model(ids_of(text))
@@ -37,7 +37,7 @@ def of_gpt(seed=1, text=SENTENCE, values=False, **changed):
 
 
 def padded():
-    """Two texts of unequal length in one batch, the shorter one with padding."""
+    """Record a batch of two texts of unequal length, with padding."""
     config = BertConfig(vocabulary=VOCABULARY, context_length=32, width=24, layers=2, heads=3)
     model = sharp(Bert(config), 2)
     ids = torch.cat([ids_of("a longer text"), ids_of("seven l" + " " * 6)])
@@ -48,7 +48,7 @@ def padded():
 
 
 def cross():
-    """An encoder–decoder on 11 letters, with 5 as the target."""
+    """Record an encoder–decoder on a source of 11 letters and a target of 5."""
     config = Seq2SeqConfig(vocabulary=VOCABULARY, context_length=32, width=24, layers=1, heads=2)
     model = sharp(Seq2Seq(config), 3)
     with heedful.record(model, tokenizer=LETTERS) as recording:
@@ -57,7 +57,7 @@ def cross():
 
 
 def generated():
-    """A generation with a cache, a pass for each token."""
+    """Record a generation with a cache, in a pass for each token."""
     model = sharp(GPT(GPTConfig(**SHAPE, heads=2)), 4)
     with heedful.record(model, tokenizer=LETTERS) as recording:
         list(generate(model, LETTERS.encode("begun "), tokens=7, sampling=Sampling(temperature=0)))
@@ -67,9 +67,8 @@ def generated():
 OTHERS = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
           "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": VOCABULARY,
           "head_dim": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}  # fmt: skip
-# Models of transformers: with a soft cap, with a learned score for attending to nothing, and with
-# a bias for each distance
-ELSEWHERE = {
+# Models of transformers: with a soft cap, with a learned sink, and with a bias for each distance
+TRANSFORMERS = {
     "capped": ("Gemma2ForCausalLM", transformers.Gemma2Config, {
         "sliding_window": 6, "query_pre_attn_scalar": 8, "attn_logit_softcapping": 2.0, **OTHERS}),
     "sinks": ("GptOssForCausalLM", transformers.GptOssConfig, {
@@ -82,24 +81,24 @@ ELSEWHERE = {
 
 
 def of_transformers(name):
-    """A model of transformers with eager attention, which has features that fused kernels lack."""
-    kind, config, sizes = ELSEWHERE[name]
-    bare = getattr(transformers, kind)._from_config(config(**sizes), attn_implementation="eager")
-    model = sharp(bare, 5, 0.35)
+    """Record a model of transformers with eager attention: fused kernels lack these features."""
+    kind, config, sizes = TRANSFORMERS[name]
+    model = getattr(transformers, kind)._from_config(config(**sizes), attn_implementation="eager")
+    model = sharp(model, 5, 0.35)
     with heedful.record(model, tokenizer=LETTERS) as recording:
         model(ids_of("seen by another"))
     return recording
 
 
 class Causal(nn.Module):
-    """Only fused attention."""
+    """Fused causal attention and nothing else."""
 
     def forward(self, query, key, value):
         return nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
 
 
 def long(tokens=1500):
-    """Two heads on more tokens than a screen has pixels, without token names."""
+    """Record two heads on more tokens than a screen has pixels, without token names."""
     query, key, value = torch.randn(3, 1, 2, tokens, 8, generator=torch.Generator().manual_seed(9))
     with heedful.record(model := Causal()) as recording:
         model(2 * query, 2 * key, value)
@@ -115,7 +114,7 @@ STRANGE = [
 
 
 def strange():
-    """Tokens in many scripts, control characters, and HTML."""
+    """Record tokens of many scripts, control characters, and HTML."""
     config = GPTConfig(**{**SHAPE, "vocabulary": len(STRANGE), "heads": 3})
     model = sharp(GPT(config), 11)
     with heedful.record(model, tokenizer=lambda ids: [STRANGE[i] for i in ids]) as recording:
@@ -123,7 +122,7 @@ def strange():
     return recording
 
 
-MADE = {
+KINDS = {
     "causal": of_gpt,
     "windowed": lambda: of_gpt(6, window=5),
     "grouped": lambda: of_gpt(7, "grouped and turned", heads=6, kv_heads=2, positions="rotary"),
@@ -140,5 +139,5 @@ MADE = {
 
 
 def all_kinds():
-    """Return each recording by the name of its kind."""
-    return {name: make() for name, make in MADE.items()}
+    """Return the recordings, by the name of their kind."""
+    return {name: record() for name, record in KINDS.items()}

@@ -1,4 +1,4 @@
-"""Runs of a small model on a small text, a second or less each."""
+"""Training of a small model on a small text, in a second or less."""
 
 from heedful.files import load_tensors
 from heedful.train import PRESETS, new_plan, open_training, prepare_run, read_metrics
@@ -7,7 +7,7 @@ TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i
 
 
 def recipe(**changes):
-    """Return the preset quick, smaller, with these settings of training."""
+    """Return a smaller form of the preset quick, with changes of its training settings."""
     model = {"context_length": 16, "width": 24, "layers": 2, "heads": 2, "convolution": 2,
              "dropout": 0.2, "embedding_dropout": 0.1}  # fmt: skip
     train = {"steps": 24, "batch": 3, "convolution_rate": 0.01, "accumulation": 2,
@@ -16,14 +16,14 @@ def recipe(**changes):
     return PRESETS["quick"].changed({"text": text, "model": model, "train": train | changes})
 
 
-def started(directory, **changes):
+def write_plan(directory, **changes):
     (directory / "text.txt").write_text(TEXT)
     plan = new_plan(directory / "run", [str(directory / "text.txt")], recipe(**changes))
     plan.write()
     return plan
 
 
-def trained(plan, resume=False):
+def train_run(plan, resume=False):
     training = open_training(plan, prepare_run(plan))
     if resume:
         training.restore()
@@ -31,8 +31,8 @@ def trained(plan, resume=False):
 
 
 def outcome(directory):
-    """Return all numbers of a completed run."""
-    last, about = load_tensors(directory / "state/last.safetensors")
+    """Return the metrics, the progress and all tensors of a completed run."""
+    last, progress = load_tensors(directory / "state/last.safetensors")
     best, _ = load_tensors(directory / "model.safetensors")
     numbers = {name: tensor.tolist() for name, tensor in {**last, **best}.items()}
-    return read_metrics(directory / "metrics.jsonl"), about, numbers
+    return read_metrics(directory / "metrics.jsonl"), progress, numbers

@@ -9,7 +9,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize(
-    ("has", "expected"),
+    ("capabilities", "expected"),
     [
         ({}, torch.float32),
         ({"avx512_bf16": False, "amx_bf16": False, "avx2": True}, torch.float32),
@@ -17,8 +17,8 @@ CPU = torch.device("cpu")
         ({"amx_bf16": True}, torch.bfloat16),
     ],
 )
-def test_auto_is_bfloat16_where_a_processor_has_instructions_for_it(has, expected, monkeypatch):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has, raising=False)
+def test_auto_is_bfloat16_on_cpus_with_instructions_for_it(capabilities, expected, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
     assert choose_matmul_dtype("auto", CPU) == expected
     assert choose_matmul_dtype("float32", CPU) == torch.float32
     assert choose_matmul_dtype("bfloat16", CPU) == torch.bfloat16
@@ -30,10 +30,10 @@ def test_auto_is_float32_if_torch_does_not_report_support(monkeypatch):
     assert choose_matmul_dtype("auto", torch.device("mps")) == torch.float32
 
 
-@pytest.mark.parametrize(("is_there", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
-def test_auto_on_a_gpu_is_bfloat16_if_its_tensor_cores_support_it(is_there, expected, monkeypatch):
+@pytest.mark.parametrize(("supports", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_auto_is_bfloat16_on_gpus_whose_tensor_cores_support_it(supports, expected, monkeypatch):
     def supported(including_emulation=True):
-        return is_there or including_emulation
+        return supports or including_emulation
 
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
     assert choose_matmul_dtype("auto", torch.device("cuda")) == expected

@@ -7,11 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recomputed_numbers import check_numbers, hidden
+from recomputed_numbers import check_numbers, masked_pairs
 
 from heedful.errors import ArgumentError, TextError
 from heedful.explain import VARIANTS, explain, vector
-from heedful.explain.variants import drawn
+from heedful.explain.variants import random_layer
 
 SENTENCE = "Your journey starts with one step"
 
@@ -83,7 +83,9 @@ def test_every_number_equals_its_formula(text, memory, variant, heads, width, se
     )
     assert check_numbers(walk, 1e-9) >= 3
     later = torch.ones(len(walk.tokens), len(walk.tokens)).triu(1).bool()
-    assert [pairs.tolist() for pairs in hidden(walk)] == [later.tolist()] * VARIANTS[variant].causal
+    assert [pairs.tolist() for pairs in masked_pairs(walk)] == [later.tolist()] * VARIANTS[
+        variant
+    ].causal
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -91,7 +93,7 @@ def test_the_last_stage_is_the_output_of_the_layer(variant):
     memory = "une tasse de thé" if variant == "cross" else None
     walk = explain("a cup of tea, a cup", variant, memory=memory, dim=6, seed=3)
     kind = VARIANTS[variant]
-    layer = drawn(lambda: kind.layer(6, kind.heads or 1, None), seed=3)
+    layer = random_layer(lambda: kind.layer(6, kind.heads or 1, None), seed=3)
     inputs = [walk.stage("embeddings").numbers()[None]]
     if memory:
         inputs.append(walk.stage("memory").numbers()[None])
@@ -149,13 +151,13 @@ def test_ten_thousand_words_need_no_full_map():
 
 def test_the_positions_of_a_word():
     walk = explain("The cat saw the Cat , the @ 4")
-    assert walk.places("the") == [3, 6]
-    assert walk.places("THE") == [0, 3, 6]
-    assert walk.places("@4") == [4]
-    assert walk.places("4") == [8]
+    assert walk.positions_of("the") == [3, 6]
+    assert walk.positions_of("THE") == [0, 3, 6]
+    assert walk.positions_of("@4") == [4]
+    assert walk.positions_of("4") == [8]
     for wrong in ("dog", "@9", ""):
         with pytest.raises(ArgumentError, match="one of The, cat, saw"):
-            walk.places(wrong)
+            walk.positions_of(wrong)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from recomputed_numbers import check_numbers, hidden, in_words
+from recomputed_numbers import check_numbers, indices_in, masked_pairs
 
 from heedful.errors import ArgumentError
 from heedful.explain import explain_bert, explain_gpt, explain_seq2seq
@@ -57,7 +57,7 @@ def check_end(walk, logits):
         probabilities.numbers().double(), logits.softmax(-1), atol=1e-6, rtol=1e-5
     )
     for answer in walk.answers:
-        best = logits[answer.place].topk(min(10, logits.shape[-1])).indices.tolist()
+        best = logits[answer.position].topk(min(10, logits.shape[-1])).indices.tolist()
         assert [token.id for token in answer.likeliest] == best
         assert [token.token for token in answer.likeliest] == named(best)
 
@@ -94,8 +94,8 @@ def test_a_gpt_from_its_ids_to_its_probabilities(kind, ids):
         assert f" {change:.2f} times its length" in walk.stage("block 1").sentence
         torch.testing.assert_close(walk.stage("final").numbers(), states[-1][0])
         check_end(walk, logits[0])
-        assert [answer.place for answer in walk.answers] == [ids.shape[1] - 1]
-        [pairs] = hidden(walk)
+        assert [answer.position for answer in walk.answers] == [ids.shape[1] - 1]
+        [pairs] = masked_pairs(walk)
         assert torch.equal(pairs, (distance < 0) | (distance >= (config.window or 99)))
 
 
@@ -151,10 +151,10 @@ def test_a_bert_from_a_pair_to_the_words_at_its_masks(masked_words):
         logits, states, *_ = model(ids, segments=segments)
     torch.testing.assert_close(walk.stage("input").numbers(), states[0][0])
     check_states(walk, "block", states[1:], 1)
-    assert not hidden(walk)
+    assert not masked_pairs(walk)
     if masked_words:
         check_end(walk, logits[0])
-        assert [answer.place for answer in walk.answers] == [2, 4]
+        assert [answer.position for answer in walk.answers] == [2, 4]
         return
     torch.testing.assert_close(walk.stages[-1].numbers(), states[-1][0])
     assert not walk.answers
@@ -191,7 +191,7 @@ def test_an_encoder_and_a_decoder(order, layers, decoder_layers, layer):
     torch.testing.assert_close(walk.stage("memory").numbers(), expected.encoder_states[-1][0])
     check_end(walk, expected.logits[0])
     later = torch.ones(3, 3).triu(1).bool()
-    assert all(torch.equal(pairs, later) for pairs in hidden(walk))
+    assert all(torch.equal(pairs, later) for pairs in masked_pairs(walk))
     kinds = [section.kind for section in walk.sections if section.side == "decoder"]
     assert ("cross-attention" in kinds) == (layer < decoder_layers)
     for section in walk.sections:
@@ -206,19 +206,19 @@ def test_formulas_of_tables_and_joined_heads_name_the_source():
     )
     model = redrawn(GPT(config))
     walk = explain_gpt(model, torch.tensor([[3, 1, 4]]), pieces=named)
-    row, column = in_words(walk.stage("embeddings").formula_of(2, 7))
+    row, column = indices_in(walk.stage("embeddings").formula_of(2, 7))
     assert walk.stage("embeddings").numbers()[2, 7] == model.tokens.weight[row, column]
-    row, column = in_words(walk.stage("positions").formula_of(2, 7))
+    row, column = indices_in(walk.stage("positions").formula_of(2, 7))
     assert walk.stage("positions").numbers()[2, 7] == model.positions[row, column]
-    number, head = in_words(walk.stage("joined").formula_of(2, 7))
+    number, head = indices_in(walk.stage("joined").formula_of(2, 7))
     assert walk.stage("joined").numbers()[2, 7] == walk.stage("context").numbers()[head, 2, number]
 
 
 @pytest.mark.parametrize(
-    ("tokens", "where", "words"),
+    ("tokens", "selection", "words"),
     [(3, {"layer": 2}, "layer 0 to 1"), (3, {"head": 2}, "head 0 to 1"), (9, {}, "context")],
 )
-def test_layers_and_heads_that_do_not_exist_are_refused(tokens, where, words):
+def test_layers_and_heads_that_do_not_exist_are_refused(tokens, selection, words):
     gpt = GPT(GPTConfig(vocabulary=9, context_length=8, width=8, heads=2, layers=2)).eval()
     with pytest.raises(ArgumentError, match=words):
-        explain_gpt(gpt, torch.ones(1, tokens).long(), pieces=named, **where)
+        explain_gpt(gpt, torch.ones(1, tokens).long(), pieces=named, **selection)

@@ -28,7 +28,7 @@ from heedful.train.metrics import Metrics, Progress
 TEXT = "the cat sat on the mat\n" * 30
 
 
-def prepared(name, **options):
+def preparation_writer(name, **options):
     def write(folder):
         stdin, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(TEXT.encode()))
         try:
@@ -39,7 +39,7 @@ def prepared(name, **options):
     return write
 
 
-def recorded(folder):
+def write_recording(folder):
     model = MultiHeadAttention(8, 2)
     with heedful.record(model) as recording:
         model(torch.randn(1, 5, 8))
@@ -54,15 +54,15 @@ WRITERS = {
     "tensors": lambda folder: save_tensors(folder / "a.safetensors", {"a": torch.ones(3)}, {}),
     "tokenizer": CHARACTERS.save,
     "exported tokenizer": lambda folder: export_tokenizer(CHARACTERS, folder, 16),
-    "characters": prepared("characters"),
-    "bpe": prepared("bpe", vocabulary=270),
+    "characters": preparation_writer("characters"),
+    "bpe": preparation_writer("bpe", vocabulary=270),
     "pairs": lambda folder: prepare_pairs(
-        PAIRS, TokenizerChoice("characters"), folder / "pairs.npy", longest=9
+        PAIRS, TokenizerChoice("characters"), folder / "pairs.npy", max_length=9
     ),
     "png": lambda folder: save_picture(Figure(), folder / "map.png"),
     "svg": lambda folder: save_picture(Figure(), folder / "map.svg"),
     "pdf": lambda folder: save_picture(Figure(), folder / "map.pdf"),
-    "recording": recorded,
+    "recording": write_recording,
     "metrics": lambda folder: Metrics(folder / "metrics.jsonl", Progress()).close(),
 }
 
@@ -72,7 +72,7 @@ def writer(request):
     return WRITERS[request.param]
 
 
-def written(write, folder):
+def names_written(write, folder):
     """Return the names of the files that a writer writes into a new folder."""
     folder.mkdir()
     write(folder)
@@ -80,13 +80,13 @@ def written(write, folder):
 
 
 def state(path):
-    about = path.stat()
-    return about.st_ino, about.st_size, about.st_mtime_ns, about.st_mode
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode
 
 
 @pytest.mark.parametrize("writer", WRITERS, indirect=True)
 def test_no_link_is_followed(writer, tmp_path):
-    names = written(writer, tmp_path / "first")
+    names = names_written(writer, tmp_path / "first")
     folder, outside = tmp_path / "second", tmp_path / "outside"
     folder.mkdir()
     outside.mkdir()
@@ -94,22 +94,22 @@ def test_no_link_is_followed(writer, tmp_path):
         (outside / name).write_bytes((tmp_path / "first" / name).read_bytes())
         os.utime(outside / name, (1, 1))
         (folder / name).symlink_to(outside / name)
-    before = {name: state(outside / name) for name in names}
+    earlier = {name: state(outside / name) for name in names}
     writer(folder)
     assert sorted(path.name for path in outside.iterdir()) == names
-    assert {name: state(outside / name) for name in names} == before
+    assert {name: state(outside / name) for name in names} == earlier
     assert not any((folder / name).is_symlink() for name in names)
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o027])
 @pytest.mark.parametrize("writer", WRITERS, indirect=True)
 def test_a_file_may_be_read_as_the_umask_says(writer, mask, tmp_path):
-    before = os.umask(mask)
+    earlier = os.umask(mask)
     try:
-        for name in written(writer, tmp_path / "new"):
+        for name in names_written(writer, tmp_path / "new"):
             assert stat.S_IMODE((tmp_path / "new" / name).stat().st_mode) == 0o666 & ~mask
     finally:
-        os.umask(before)
+        os.umask(earlier)
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_temporary_file(tmp_path):

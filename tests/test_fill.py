@@ -26,8 +26,8 @@ def bert(tokenizer, **parts):
     return model
 
 
-def everywhere(model, tokenizer, *texts):
-    """Probabilities (N, V) of each word at each position, from the model's logits."""
+def predict_all(model, tokenizer, *texts):
+    """Return ids and probabilities (N, V) of each word at each position, from the logits."""
     inputs = tokenizer.inputs(*texts)
     ids, segments = (torch.tensor([numbers]) for numbers in inputs)
     return inputs.ids, model(ids, segments=segments).logits[0].softmax(-1)
@@ -44,7 +44,7 @@ def everywhere(model, tokenizer, *texts):
 )
 def test_words_are_the_likeliest_of_the_full_model(texts, tokenizer):
     model = bert(tokenizer)
-    ids, likely = everywhere(model, tokenizer, *texts)
+    ids, likely = predict_all(model, tokenizer, *texts)
     gaps = fill(model, tokenizer, *texts, count=4)
     mask = tokenizer.special["mask"]
     assert [gap.position for gap in gaps] == [n for n, token in enumerate(ids) if token == mask]

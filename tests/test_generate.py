@@ -70,8 +70,8 @@ def test_samples_of_a_batch_each_follow_their_own_text():
     for chosen in generate(model, [1, 2], tokens=15, samples=3, seed=3):
         together = reader.logits(ids)
         for row in range(3):
-            alone = Reader(model, 1, cached=False).logits(ids[row : row + 1])
-            torch.testing.assert_close(together[row : row + 1], alone, atol=1e-5, rtol=0)
+            separate = Reader(model, 1, cached=False).logits(ids[row : row + 1])
+            torch.testing.assert_close(together[row : row + 1], separate, atol=1e-5, rtol=0)
         ids = torch.cat([ids, chosen[:, None]], dim=1)
 
 
@@ -113,8 +113,8 @@ def test_probabilities_equal_numpy(case, temperature, top_k, top_p, penalty):
     sampling = Sampling(
         temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=penalty
     )
-    got = sampling.probabilities(torch.tensor(logits), torch.tensor(before))
-    np.testing.assert_allclose(got.numpy(), expected, atol=2e-6)
+    result = sampling.probabilities(torch.tensor(logits), torch.tensor(before))
+    np.testing.assert_allclose(result.numpy(), expected, atol=2e-6)
 
 
 class Bytes:
@@ -168,7 +168,7 @@ def test_a_text_without_a_prompt_starts_with_special_tokens(letters, first, spec
     assert beginning(SimpleNamespace(prefix_ids=first, special=special, encode=encode)) == expected
 
 
-def test_a_temperature_next_to_zero_is_greedy_and_ties_do_not_widen_the_top():
+def test_a_temperature_near_zero_is_greedy_and_ties_do_not_widen_the_top():
     logits, before = torch.tensor([[1.0, 3.0, 2.0, 3.0]]), torch.zeros(1, 1, dtype=torch.long)
     assert Sampling(temperature=1e-40).probabilities(logits, before).isfinite().all()
     assert (Sampling(top_k=1).probabilities(logits, before) > 0).sum() == 1

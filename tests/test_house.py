@@ -60,14 +60,14 @@ def modules():
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_only_go_down(path):
-    here = room(path)
-    assert here in FLOORS, f"{here} has no floor: add it to FLOORS"
-    for there in imported_rooms(path):
-        if there == "heedful":
-            assert here == "cli", "only the command imports the public face"
-        elif there != here:
-            assert FLOORS[there] < FLOORS[here] or FLOORS[here] == FLOORS[there] == 0, (
-                f"{here} (floor {FLOORS[here]}) imports {there} (floor {FLOORS[there]})"
+    name = room(path)
+    assert name in FLOORS, f"{name} has no floor: add it to FLOORS"
+    for other in imported_rooms(path):
+        if other == "heedful":
+            assert name == "cli", "only the command imports the public names of heedful"
+        elif other != name:
+            assert FLOORS[other] < FLOORS[name] or FLOORS[name] == FLOORS[other] == 0, (
+                f"{name} (floor {FLOORS[name]}) imports {other} (floor {FLOORS[other]})"
             )
 
 
@@ -93,11 +93,11 @@ def test_every_room_of_the_recorder_has_a_floor():
 
 @pytest.mark.parametrize("path", IN_RECORDER, ids=lambda path: path.stem)
 def test_imports_of_the_recorder_only_go_down(path):
-    here = path.relative_to(SOURCE / "recorder").parts[0].removesuffix(".py")
+    module = path.relative_to(SOURCE / "recorder").parts[0].removesuffix(".py")
     names = [name.split(".") for name, is_typed in imported(path) if not is_typed]
-    for there in (name[2] for name in names if name[:2] == ["heedful", "recorder"]):
-        if here not in ("__init__", there):
-            assert RECORDER_FLOORS[there] < RECORDER_FLOORS[here], f"{here} imports {there}"
+    for other in (name[2] for name in names if name[:2] == ["heedful", "recorder"]):
+        if module not in ("__init__", other):
+            assert RECORDER_FLOORS[other] < RECORDER_FLOORS[module], f"{module} imports {other}"
 
 
 def name_of(path):

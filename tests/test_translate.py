@@ -16,8 +16,7 @@ SOURCES = [[1, 2, 0, 1], [2], [0, 0, 1]]
 
 
 def model_of(seed, tokens=3, context_length=9):
-    """A model with weights large enough for distinct choices, and a vocabulary so small that all
-    sequences can be tried."""
+    """Return a model with large weights, so that choices differ, and a tiny vocabulary."""
     torch.manual_seed(seed)
     config = Seq2SeqConfig(
         vocabulary=tokens + 2, context_length=context_length, width=8, layers=1, heads=2
@@ -30,7 +29,7 @@ def model_of(seed, tokens=3, context_length=9):
 
 
 def logarithm(model, source, target):
-    """The log-probability of a target with its end token, from one pass over it."""
+    """Return the log-probability of a target with its end token."""
     config = model.config
     ids = torch.tensor([[config.begin, *target]])
     logits = model(torch.tensor([[*source, config.end]]), ids).logits[0].double()
@@ -39,14 +38,14 @@ def logarithm(model, source, target):
 
 
 def best_of_all(model, source, longest, penalty):
-    """The best score of all sequences of at most `longest` tokens, including the end token."""
+    """Return the best of all sequences of at most `longest` tokens, including the end token."""
     tokens = range(model.config.begin)
-    candidates = []
+    paths = []
     for length in range(longest):
         for target in itertools.product(tokens, repeat=length):
             value = logarithm(model, source, target)
-            candidates.append((value / ((5 + length + 1) / 6) ** penalty, list(target), value))
-    return max(candidates)
+            paths.append((value / ((5 + length + 1) / 6) ** penalty, list(target), value))
+    return max(paths)
 
 
 @pytest.mark.parametrize(("seed", "penalty"), [(0, 0.0), (1, 0.6), (2, 2.0)])
@@ -62,7 +61,7 @@ def test_a_beam_wide_enough_finds_the_best_of_all_sequences(seed, penalty):
 
 
 def greedy(model, source, longest):
-    """Choose the likeliest token each time, and read the full target again."""
+    """Return the likeliest token after each token, reading the full target each time."""
     config, target = model.config, []
     for _ in range(longest):
         ids = torch.tensor([[config.begin, *target]])
@@ -100,19 +99,19 @@ def test_targets_do_not_depend_on_the_batch(beams):
             assert [target.score for target in results] == pytest.approx(scores, abs=1e-5)
 
 
-def by_lists(model, source, beams, penalty, longest):
+def search_in_lists(model, source, beams, penalty, longest):
     """The same search in Python lists, one sequence at a time, without early stopping."""
-    config, living, finished = model.config, [(0.0, [])], []
+    config, beam, finished = model.config, [(0.0, [])], []
     for _ in range(longest):
-        onward = []
-        for value, ids in living:
+        paths = []
+        for value, ids in beam:
             row = torch.tensor([[config.begin, *ids]])
             logits = model(torch.tensor([[*source, config.end]]), row).logits[0, -1].double()
             likely = logits.log_softmax(-1).tolist()
-            onward += [(value + likely[t], ids, t) for t in range(len(likely)) if t != config.begin]
-        onward = sorted(onward, key=lambda way: -way[0])[: beams - len(finished)]
-        living = [(value, [*ids, t]) for value, ids, t in onward if t != config.end]
-        for value, ids, t in onward:
+            paths += [(value + likely[t], ids, t) for t in range(len(likely)) if t != config.begin]
+        paths = sorted(paths, key=lambda path: -path[0])[: beams - len(finished)]
+        beam = [(value, [*ids, t]) for value, ids, t in paths if t != config.end]
+        for value, ids, t in paths:
             if t == config.end:
                 finished.append((value / ((5 + len(ids) + 1) / 6) ** penalty, ids))
     return max(finished)[1] if finished else None
@@ -124,7 +123,7 @@ def test_narrow_beams_are_those_of_a_search_in_plain_lists(seed, beams, penalty)
     model = model_of(seed, tokens=6)
     search = Search(beams=beams, length_penalty=penalty, longest=5)
     for source, targets in zip(SOURCES, translate(model, SOURCES, search), strict=True):
-        expected = by_lists(model, source, beams, penalty, 5)
+        expected = search_in_lists(model, source, beams, penalty, 5)
         assert targets[0].finished == (expected is not None)
         if expected is not None:
             assert targets[0].ids == expected

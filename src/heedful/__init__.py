@@ -1,6 +1,6 @@
-"""heedful: attention from first principles; train with it, and see what a model attends to.
+"""heedful: attention from first principles, and recordings of the attention of any PyTorch model.
 
-The import does no work: each public name imports its module, and torch, when it is first used.
+Importing heedful is fast: each public name imports its module, and torch, at its first use.
 """
 
 from typing import TYPE_CHECKING
@@ -43,7 +43,7 @@ __getattr__, _ = lazy_exports(
         "heedful.views.notebook.display": ["look"],
     },
 )
-# How a notebook shows a recording, beside its table
+# Displays a recording in a notebook: as a table, and as the explorer's page
 register_function("in a notebook", "heedful.views.notebook.display", "bundle")
 
 

@@ -1,4 +1,4 @@
-"""`python -m heedful`, which is what `torchrun -m heedful` calls."""
+"""Entry point of `python -m heedful` and `torchrun -m heedful`."""
 
 from heedful.cli.main import main
 

@@ -1,7 +1,7 @@
 """Configurations: frozen dataclasses that validate their fields and convert to JSON and back.
 
-Each field is made by `setting` with a sentence that describes it. The command's `--help` and the
-errors show that sentence.
+`setting` creates each field with a sentence that describes it. The command's `--help` and the
+errors print this sentence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from heedful.errors import ArgumentError
 
-LARGEST = 2**63 - 1  # the largest int64
+MAX_INT64 = 2**63 - 1  # the largest int64
 
 
 def setting(
@@ -32,8 +32,8 @@ def setting(
     Args:
         default: the default; `dataclasses.MISSING` for a required field.
         sentence: the meaning of the field, with its unit.
-        low, high: the allowed range, inclusive.
-        choices: the allowed words.
+        low, high: the allowed range, inclusive; None: unlimited.
+        choices: the allowed strings; empty: all.
     """
     metadata = {"sentence": sentence, "low": low, "high": high, "choices": choices}
     return dataclasses.field(default=default, metadata=metadata)
@@ -54,7 +54,7 @@ class Configuration:
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(type(self))
         for field in dataclasses.fields(self):
-            value = _validated(field, hints[field.name], getattr(self, field.name))
+            value = _validate(field, hints[field.name], getattr(self, field.name))
             object.__setattr__(self, field.name, value)
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class Configuration:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Create a configuration from a dictionary; an error for an unknown name suggests one."""
+        """Create a configuration from a dictionary; errors for unknown names suggest known ones."""
         names = [field.name for field in dataclasses.fields(cls)]
         for name in values:
             if name not in names:
@@ -86,7 +86,7 @@ class Configuration:
                 )
         for field in dataclasses.fields(cls):
             if field.default is dataclasses.MISSING and field.name not in values:
-                raise ArgumentError(f"no setting {field.name!r}", remedy=field.metadata["sentence"])
+                raise ArgumentError(f"{field.name!r} is missing", remedy=field.metadata["sentence"])
         hints = typing.get_type_hints(cls)
         return cls(**{name: _from_json(hints[name], value) for name, value in values.items()})
 
@@ -113,7 +113,7 @@ def _format(value: Any) -> str:
     """Format a value on one line; a nested configuration as the list of its values."""
     if not isinstance(value, Configuration):
         return str(value)
-    return ", ".join(str(each) for each in dataclasses.astuple(value))
+    return ", ".join(map(str, dataclasses.astuple(value)))
 
 
 def allowed_types(hint: Any) -> tuple[type, ...]:
@@ -123,7 +123,7 @@ def allowed_types(hint: Any) -> tuple[type, ...]:
     return (hint,)
 
 
-def _validated(field: dataclasses.Field, hint: Any, value: Any) -> Any:
+def _validate(field: dataclasses.Field, hint: Any, value: Any) -> Any:
     allowed = allowed_types(hint)
     if float in allowed and type(value) is int:
         value = float(value)
@@ -137,20 +137,20 @@ def _validated(field: dataclasses.Field, hint: Any, value: Any) -> Any:
 
 
 def expectation(field: dataclasses.Field, value: Any) -> str | None:
-    """Return what a field expects instead of a value, in words; None for an allowed value."""
+    """Return the values that a field allows, in words; None if it allows this value."""
     low, high, choices = (field.metadata[name] for name in ("low", "high", "choices"))
     if choices and value is not None and value not in choices:
         return nearest(str(value), choices)
-    if type(value) is int and high is None and value > LARGEST:
-        high = LARGEST
-    ends = {"at least": low, "at most": high}
-    words = " and ".join(f"{word} {end}" for word, end in ends.items() if end is not None)
+    if type(value) is int and high is None and value > MAX_INT64:
+        high = MAX_INT64
+    limits = {"at least": low, "at most": high}
+    bounds = " and ".join(f"{word} {end}" for word, end in limits.items() if end is not None)
     if isinstance(value, float) and not math.isfinite(value):
-        return "a finite number" + (words and f" of {words}")
+        return "a finite number" + (bounds and f" of {bounds}")
     if not isinstance(value, int | float):
         return None
     is_inside = (low is None or value >= low) and (high is None or value <= high)
-    return None if is_inside else words
+    return None if is_inside else bounds
 
 
 def _invalid(field: dataclasses.Field, value: Any, expected: str) -> ArgumentError:

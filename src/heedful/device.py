@@ -1,4 +1,4 @@
-"""The choice of a device, and of the type for matrix products."""
+"""Choice of a device, and of the dtype of matrix products."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import torch
 from heedful.errors import ArgumentError
 
 
-def choose_device(name: str, number: int = 0) -> torch.device:
+def choose_device(name: str, local_rank: int = 0) -> torch.device:
     """Return the device of a name; "auto" chooses a GPU if there is one.
 
     Args:
         name: a device name of torch, or "auto".
-        number: the index of the GPU if the name has none. Each process of a machine passes its
-            own number.
+        local_rank: this process's rank on its machine; the index of the GPU if the name has none.
 
     Raises:
-        ArgumentError: torch does not know the name, or this machine lacks the device.
+        ArgumentError: torch does not recognise the name, or this machine lacks the device.
 
     >>> choose_device("cpu")
     device(type='cpu')
@@ -28,34 +27,35 @@ def choose_device(name: str, number: int = 0) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         device = None
-    if number and device is not None and device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", number)
+    if local_rank and device is not None and device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", local_rank)
     available = device is not None and (
         device.type == "cpu"
         or (device.type == "cuda" and (device.index or 0) < torch.cuda.device_count())
         or (device.type == "mps" and torch.backends.mps.is_available())
     )
     if device is None or not available:
+        process = f" for process {local_rank} of this machine" if local_rank else ""
         raise ArgumentError(
-            f"device {name!r}" + (f" for process {number} of this machine" if number else ""),
-            expected="auto, cpu, or a cuda or mps device that torch finds here",
-            cause="a torch built without it, or no such device",
-            remedy='"auto" takes the best device of this machine',
+            f"device {name!r}{process}",
+            expected="auto, cpu, or a cuda or mps device that torch can use",
+            cause="this build of torch does not support it, or the machine has no such device",
+            remedy='"auto" chooses the best device of this machine',
         )
     return device
 
 
 def choose_matmul_dtype(name: str, device: torch.device) -> torch.dtype:
-    """Return the dtype of matrix products; "auto" chooses bfloat16 where that is faster.
+    """Return a dtype for matrix products; "auto" chooses bfloat16 where that is faster.
 
-    That is on GPUs whose tensor cores support it, and on CPUs with AVX-512 BF16 or AMX (which
-    torch reports from 2.10 on).
+    bfloat16 is faster on GPUs whose tensor cores support it, and on CPUs with AVX-512 BF16 or AMX,
+    which torch reports since 2.10.
 
     >>> choose_matmul_dtype("float32", torch.device("cpu"))
     torch.float32
     """
-    is_narrow = _multiplies_bfloat16(device) if name == "auto" else name == "bfloat16"
-    return torch.bfloat16 if is_narrow else torch.float32
+    is_bfloat16 = _multiplies_bfloat16(device) if name == "auto" else name == "bfloat16"
+    return torch.bfloat16 if is_bfloat16 else torch.float32
 
 
 def _multiplies_bfloat16(device: torch.device) -> bool:

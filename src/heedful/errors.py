@@ -12,10 +12,10 @@ class HeedfulError(Exception):
     """Base class of every error that heedful raises on purpose.
 
     Args:
-        problem: the value, shape or file that was received.
-        expected: what was expected instead.
+        problem: the invalid value, shape or file.
+        expected: a description of valid input.
         cause: the likely cause.
-        remedy: what to do about it.
+        remedy: how to correct the problem.
 
     >>> print(HeedfulError("12 heads", expected="a divisor of the width 64", remedy="try 8 heads"))
     12 heads; expected a divisor of the width 64; try 8 heads
@@ -51,4 +51,4 @@ class RunError(HeedfulError, ValueError):
 
 
 class SaveError(HeedfulError, OSError):
-    """A file that could not be written; earlier versions of it are intact."""
+    """A file that could not be written; its earlier version is intact."""

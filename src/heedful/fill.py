@@ -1,4 +1,4 @@
-"""Masked-word prediction: a BERT's likeliest words for each [MASK] of a text."""
+"""Masked-word prediction: a BERT's likeliest words for each [MASK] in a text."""
 
 from __future__ import annotations
 
@@ -21,23 +21,28 @@ class Guess(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """A [MASK]: its position among the tokens, and its likeliest words, in order."""
+    """A [MASK]: its position among the tokens, and the likeliest words, likeliest first."""
 
     position: int
     guesses: tuple[Guess, ...]
 
 
-Framing: TypeAlias = WordPieceTokenizer | RobertaTokenizer  # a tokenizer with special tokens
+BertTokenizer: TypeAlias = WordPieceTokenizer | RobertaTokenizer
 
 
 @torch.inference_mode()
 def fill(
-    model: Bert, tokenizer: Framing, text: str, second: str | None = None, *, count: int = 5
+    model: Bert,
+    tokenizer: BertTokenizer,
+    text: str,
+    second: str | None = None,
+    *,
+    count: int = 5,
 ) -> list[Gap]:
     """Return the likeliest words for each [MASK].
 
-    Each [MASK] is predicted while the others stay masked, as in the training of BERT, so the words
-    of two adjacent masks may not fit each other.
+    Each [MASK] is predicted while all others stay masked, as in the training of BERT. So the words
+    predicted for two masks may not fit each other.
 
     Args:
         model: a BERT with a masked-word head, in evaluation mode.
@@ -47,9 +52,9 @@ def fill(
         count: the number of words for each [MASK].
 
     Raises:
-        TextError: the text has no [MASK].
-        ArgumentError: the model has no masked-word head, the tokenizer no [MASK], or the text more
-            tokens than the model's context.
+        TextError: the texts have no [MASK].
+        ArgumentError: the model has no masked-word head, the tokenizer has no [MASK], or the texts
+            have more tokens than the model's context.
     """
     mask = _mask(model, tokenizer)
     ids, segments = tokenizer.inputs(text, second)
@@ -59,13 +64,13 @@ def fill(
         raise TextError(
             f"no {word} in the text",
             expected="one or more, in place of words to predict",
-            remedy=f"write it as in: The capital of France is {word}.",
+            remedy=f"write for example: The capital of France is {word}.",
         )
     device = model.positions.device
     states = model.hidden_states(
         torch.tensor([ids], device=device), segments=torch.tensor([segments], device=device)
     )
-    # only at the masks: logits are as wide as the vocabulary
+    # only at the masks, because a row of logits is as wide as the vocabulary
     likely = model.head(states[-1][0, positions]).float().softmax(-1)  # type: ignore[misc]
     top = likely.topk(min(count, likely.shape[-1]))
     return [
@@ -76,24 +81,24 @@ def fill(
     ]
 
 
-def filled(tokenizer: Framing, texts: Sequence[str], gaps: Sequence[Gap]) -> list[str]:
+def filled(tokenizer: BertTokenizer, texts: Sequence[str], gaps: Sequence[Gap]) -> list[str]:
     """Return the texts passed to `fill` with the likeliest word in place of each [MASK]."""
     mask = tokenizer.decode([tokenizer.special["mask"]])
-    words = iter(gaps)
+    gap_iterator = iter(gaps)
     lines = []
     for text in texts:
-        line, *rest = text.split(mask)
-        for part in rest:
-            line = tokenizer.append_token(line, next(words).guesses[0].id) + part
+        line, *parts = text.split(mask)
+        for part in parts:
+            line = tokenizer.append_token(line, next(gap_iterator).guesses[0].id) + part
         lines.append(line)
     return lines
 
 
-def _mask(model: Bert, tokenizer: Framing) -> int:
-    """Return the id of [MASK]; raise an `ArgumentError` if model or tokenizer do not support it."""
+def _mask(model: Bert, tokenizer: BertTokenizer) -> int:
+    """Return the id of [MASK]; raise an `ArgumentError` if the model cannot predict masks."""
     if model.head is None:
         raise ArgumentError(
-            "a BERT without a head for masked words",
+            "a BERT without a masked-word head",
             expected="a BERT with this head",
             cause="a checkpoint of the bare model (BertModel)",
             remedy="use a checkpoint of BertForMaskedLM or BertForPreTraining",

@@ -1,4 +1,4 @@
-"""Text generation with a key/value cache, and streaming of generated tokens as text."""
+"""Text generation with a key/value cache, and decoding of generated tokens as a stream of text."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def generate(
 ) -> Iterator[Tensor]:
     """Continue a prompt, one token at a time.
 
-    When the text fills the model's context, the older half is dropped and the newer half is read
-    again, so that positions stay within those of training. The model reads the same tokens with
-    and without the cache.
+    When the text exceeds the model's context, the older half of the context is dropped. The newer
+    half is read again from position 0, because the model was not trained on larger positions. The
+    model reads the same tokens with and without the cache.
 
     Args:
         model: a GPT in evaluation mode.
@@ -41,12 +41,12 @@ def generate(
         sampling: how to choose a token; default `Sampling()`.
         samples: B, the number of continuations to generate at once.
         seed: the seed of the random draws; None uses torch's global generator.
-        cache: store keys and values, instead of reading the whole text again for each token.
+        cache: store keys and values; False reads the whole text again for each token.
         vocabulary: choose among the first `vocabulary` ids, such as the tokenizer's size; default
-            all rows of the model's table, which may have more rows than there are tokens.
+            all rows of the model's embedding table, which may have rows without a token.
 
     Returns:
-        an iterator over the new ids, (B,) on the CPU; each is computed when it is requested.
+        an iterator over the new ids, (B,) each, on the CPU. A token is computed on request.
 
     Raises:
         ArgumentError: the prompt is empty.
@@ -60,7 +60,7 @@ def generate(
     device = next(model.parameters()).device
     generator = None if seed is None else torch.Generator(device).manual_seed(seed)
     text = torch.tensor(list(ids), device=device).repeat(samples, 1)
-    reader = Reader(model, samples, cached=cache, most=len(ids) + tokens)
+    reader = Reader(model, samples, cached=cache, max_length=len(ids) + tokens)
     return _continued(reader, text, tokens, sampling or Sampling(), generator, vocabulary)
 
 
@@ -81,10 +81,10 @@ def _continued(
 
 
 def beginning(tokenizer: Tokenizer) -> list[int]:
-    """Return the ids to start a text without a prompt, because a model needs at least one token.
+    """Return the ids from which to generate without a prompt; a model needs at least one token.
 
-    They are the tokens that the tokenizer puts before every text; or else the token that begins or
-    ends a document; or else a line break, or a space; or else the token 0.
+    The first of these that exists: the tokens that the tokenizer puts before every text, the token
+    that begins a document, the token that ends a document, a line break, a space, the token 0.
 
     >>> from heedful.text import CharacterTokenizer
     >>> beginning(CharacterTokenizer("\\n ab")), beginning(CharacterTokenizer("ab"))
@@ -103,27 +103,27 @@ def beginning(tokenizer: Tokenizer) -> list[int]:
 
 
 class Reader:
-    """Computes the next-token logits of a growing text, reading only its new tokens.
+    """Computes the next-token logits of growing texts; the model reads only the new tokens.
 
     Args:
         model: as in `generate`.
         batch: B, the number of texts.
-        cached: store keys and values.
-        most: the maximum length of a text; default the model's context.
+        cached: store keys and values; False reads all tokens each time.
+        max_length: the maximum length of a text; default the model's context.
     """
 
     def __init__(
-        self, model: GPT, batch: int, cached: bool = True, most: int | None = None
+        self, model: GPT, batch: int, cached: bool = True, max_length: int | None = None
     ) -> None:
         self.model = model
         self.context_length = model.config.context_length
-        # keys and values of a Llama's full context would take gigabytes
-        capacity = min(self.context_length, most or self.context_length)
+        # a cache for a Llama's full context would need gigabytes
+        capacity = min(self.context_length, max_length or self.context_length)
         self.cache = model.new_cache(batch, capacity) if cached else None
         self.start = 0
 
     def logits(self, ids: Tensor) -> Tensor:
-        """Return the logits (B, V) after ids (B, N), which extend the ids of the previous call."""
+        """Return the logits (B, V) after ids (B, N); they must extend the ids of the last call."""
         start = window_start(ids.shape[1], self.context_length)
         if self.cache is None:
             unread = ids[:, start:]
@@ -135,18 +135,20 @@ class Reader:
         states = self.model.hidden_states(unread, cache=self.cache)
         return self.model.head(states[-1][:, -1])
 
-    def cut(self, length: int, most: int) -> None:
-        """Drop all but the first `length` tokens from the cache, and make room for `most` in all.
+    def cut(self, length: int, max_length: int) -> None:
+        """Keep only the first `length` tokens in the cache, and make room for `max_length` in all.
 
-        This is for a text that continues differently, and is still within the first context.
+        The next ids may then continue differently. The text must not have exceeded the context.
         """
         if self.cache is not None:
             self.cache.cut(length)
-            self.cache.grow(min(most, self.context_length))
+            self.cache.grow(min(max_length, self.context_length))
 
 
 def window_start(length: int, context_length: int) -> int:
-    """Return the first of `length` tokens that is still read: 0, then half a context further, ….
+    """Return the index of the first token that the model still reads in a text of `length` tokens.
+
+    It is 0 until the context is full, and then moves by half a context at a time.
 
     >>> [window_start(length, context_length=4) for length in range(1, 10)]
     [0, 0, 0, 0, 2, 2, 4, 4, 6]
@@ -156,10 +158,10 @@ def window_start(length: int, context_length: int) -> int:
 
 
 class TextStream:
-    """Decodes a stream of ids into text: complete characters only, up to the first stop text.
+    """Decodes a stream of ids into text, up to the first stop text.
 
-    A character whose bytes are spread over tokens is held back until it is complete. So is text
-    that may be the start of a stop text.
+    Text is returned as soon as its characters are complete (the bytes of a character may be spread
+    over tokens) and it cannot be the start of a stop text.
 
     >>> class Bytes:
     ...     def token_bytes(self, token): return bytes([token])
@@ -178,7 +180,7 @@ class TextStream:
         self.stopped = False
 
     def push(self, token: int) -> str:
-        """Add a token, and return the text that is complete now."""
+        """Add a token, and return the text that can be released now."""
         if self.stopped:
             return ""
         self._pending += self._decoder.decode(self._tokenizer.token_bytes(token))
@@ -203,6 +205,6 @@ class TextStream:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Return the length of the longest end of the text that is the start of the stop text."""
+    """Return the length of the longest suffix of `text` that is a proper prefix of `stop`."""
     longest = min(len(text), len(stop) - 1)
     return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

@@ -1,11 +1,11 @@
 """The names and definitions of head scores, and the rule that assigns a kind to a head.
 
-This module needs no torch, so that a command's help can import it; the scores are computed in
-`heedful.recording.head_scores`.
+This module does not import torch, so that a command's help can import it quickly.
+`heedful.recording.head_scores` computes the scores.
 
 **The rule.** A score is a mean over the Q queries that may attend to several keys. Chance is the
-expected score if the keys of each row are shuffled among the keys that the mask allows. A head is
-of a kind if
+expected score if the weights of each row are shuffled among the keys that the mask allows. A head
+has a kind if
 
 1. the score is at least `MIN_SCORE` (`MIN_BROAD` for broad),
 2. the mean is over at least `MIN_QUERIES` queries, and
@@ -13,13 +13,14 @@ of a kind if
 
 The third condition is Q · KL(score ‖ chance) ≥ log(`ONCE_IN`), where KL(s ‖ c) is
 s · log(s / c) + (1 − s) · log((1 − s) / (1 − c)). By Hoeffding's inequality, the mean of Q
-independent values between 0 and 1 exceeds its expectation by so much with a probability of at most
+independent values between 0 and 1 is so far above its expectation with probability at most
 1 / `ONCE_IN` (Hoeffding 1963, *Probability inequalities for sums of bounded random variables*,
-theorem 1). Shuffling does not change the entropy of a row, so `broad` has no chance, and only
-conditions 1 and 2 apply to it.
+theorem 1). Shuffling does not change the entropy of a row, so `broad` has no chance score,
+and only conditions 1 and 2 apply to it.
 
-The four thresholds are choices. With them, a head that always attends to the previous token is
-called "previous" from seven tokens on, and none of 144 heads with shuffled keys gets a kind.
+The four thresholds are conventions. With them, a head that always attends to the previous token is
+"previous" if the text has seven tokens or more, and none of 144 heads with shuffled weights gets a
+kind.
 
 >>> kind_of({"previous": 0.62, "sink": 0.31}, {"previous": 0.2, "sink": 0.2}, {"previous": 12, "sink": 12})
 '-'
@@ -34,14 +35,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 REACH = 4  # tokens before a query that count as local
-MIN_SCORE = 0.4  # the share of a head's weight that its kind must explain
-MIN_BROAD = 0.8  # of the largest entropy: of 100 keys, about that of 40 equally weighted ones
+MIN_SCORE = 0.4  # minimum share of a head's weight
+MIN_BROAD = 0.8  # minimum score `broad`; 40 equally weighted keys of 100 reach it
 MIN_QUERIES = 5
 ONCE_IN = 1000  # heads; about as many as a large model has
 
 
 class Score(NamedTuple):
-    """The definition of a score, and the paper that describes heads with high values of it."""
+    """The definition of a score, and a paper that describes heads with high scores."""
 
     definition: str
     source: str
@@ -92,7 +93,8 @@ def kind_of(
     The kinds "local" and "broad" apply only if no other kind does.
 
     Args:
-        scores, chance, queries: values by the names of `SCORES`; None for an undefined value.
+        scores, chance: by the names of `SCORES`; None if undefined.
+        queries: by the same names, the number of queries in each mean.
     """
     qualified = {
         name: score

@@ -16,7 +16,7 @@ _FUNCTIONS: dict[str, tuple[str, str]] = {}
 def register_function(name: str, module: str, function: str) -> None:
     """Register a function of a higher floor under a name, for calls from a lower floor.
 
-    Imports only go down; `heedful/__init__.py` registers the few functions needed in between.
+    Modules import only from lower floors (see CONTRIBUTING.md); this is for the few other calls.
     """
     _FUNCTIONS[name] = module, function
 
@@ -33,14 +33,14 @@ def registered_function(name: str) -> Callable[..., Any]:
 
 
 def lazy_exports(
-    package: str, names_of: Mapping[str, Sequence[str]]
+    package: str, names_by_module: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and the `__dir__` of a package.
 
     Args:
         package: the package's name.
-        names_of: the public names that each module provides. `old as new` exports the module's
-            `old` as `new`. A name must differ from the names of the package's modules.
+        names_by_module: the public names of each module. `old as new` exports the module's `old`
+            as `new`. A name must not equal a module's name: importing that module would replace it.
 
     >>> get, names = lazy_exports("numbers_of", {"math": ["pi", "tau as turn"]})
     >>> names(), get("turn") == 2 * get("pi")
@@ -50,7 +50,7 @@ def lazy_exports(
     AttributeError: module 'numbers_of' has no attribute 'pie'
     """
     sources = {}
-    for module, names in names_of.items():
+    for module, names in names_by_module.items():
         for name in names:
             attribute, _, alias = name.partition(" as ")
             sources[alias or attribute] = module, attribute

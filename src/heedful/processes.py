@@ -1,6 +1,6 @@
 """The processes of a `torchrun` job: this process's rank, its share of the work, and collectives.
 
-A single process has all the work and sends nothing. Before the process group exists, the first
+Without torchrun, a single process does all the work. Before the process group exists, the first
 process (rank 0) publishes values to the others through torchrun's store. Afterwards all messages
 go through a process group of torch: gloo between CPUs, NCCL between GPUs.
 """
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
-JOINING = timedelta(minutes=5)  # how long the processes may take to connect to the store
-GRACE = 5.0  # seconds that the remaining processes have to report a missing process
+CONNECT_TIMEOUT = timedelta(minutes=5)  # time limit for connecting to the store
+GRACE = 5.0  # seconds in which every running process must notice a lost connection
 POLL = 0.1  # seconds between two polls of the store; Ctrl-C is handled between them
 RESUME = "checkpoints are kept: continue with --resume"
 PUBLISHED, FAILED = "published", b"failed"
-# Destroyed process groups, kept alive on purpose. Gloo's last message may still wait for the GIL
-# when DDP's reducer is freed. Freeing the group with it would wait for that message: a deadlock.
-ENDED: list[Any] = []
+# Destroyed process groups, kept alive on purpose. When DDP's reducer is freed, Gloo's last message
+# may still wait for the GIL. Freeing the group then would wait for that message: a deadlock.
+DESTROYED_GROUPS: list[Any] = []
 
 
 class OtherProcessError(HeedfulError):
-    """Another process failed and reports the error itself, so this process reports nothing."""
+    """Another process failed and reports its error; this process reports nothing."""
 
 
 class LostProcessError(HeedfulError):
@@ -48,7 +48,7 @@ class Processes:
     Args:
         rank: the rank of this process, from 0.
         size: the number of processes.
-        local: the rank within this machine.
+        local: the rank among the processes of this machine.
         restarts: the number of times torchrun has restarted the job.
 
     >>> a, b = Processes(rank=0, size=3), Processes(rank=1, size=3)
@@ -75,16 +75,16 @@ class Processes:
 
     @cached_property
     def store(self) -> Any:
-        """torch's key-value store of the job; a restart begins with empty keys."""
+        """torch's key-value store of the job; a restarted job begins with an empty store."""
         import torch.distributed as dist
 
         with _store_errors():
-            store, _, _ = next(dist.rendezvous("env://", timeout=JOINING))
+            store, _, _ = next(dist.rendezvous("env://", timeout=CONNECT_TIMEOUT))
         return dist.PrefixStore(f"attempt {self.restarts}", store)
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
-        """On rank 0: an error inside this context, before `publish`, ends the other ranks too."""
+        """On rank 0: if this context raises, so does `await_published` on the other ranks."""
         if self.is_single:
             yield
             return
@@ -106,18 +106,18 @@ class Processes:
         """Wait, without a time limit, for the value that rank 0 publishes, and return it.
 
         Raises:
-            OtherProcessError: rank 0 failed; it reports the error itself.
+            OtherProcessError: rank 0 failed and reports its error.
         """
         with _store_errors():
             while not self.store.check([PUBLISHED]):
                 time.sleep(POLL)
             value = self.store.get(PUBLISHED)
         if value == FAILED:
-            raise OtherProcessError("the first process could not go on")
+            raise OtherProcessError("the first process failed")
         return json.loads(value)
 
-    def computed_by_first(self, compute: Callable[[], T]) -> T:
-        """Compute a JSON value on rank 0, return it on all ranks; errors as `await_published`."""
+    def compute_on_first(self, compute: Callable[[], T]) -> T:
+        """Compute a JSON value on rank 0, return it on all ranks; raises as `await_published`."""
         if not self.is_first:
             return cast(T, self.await_published())
         with self.publishing():
@@ -129,15 +129,16 @@ class Processes:
     def process_group(self, timeout: float, device: torch.device | None = None) -> Iterator[None]:
         """Open torch's process group of all ranks.
 
-        One process reports an error: the process that raised it, or, if a process was killed or
-        hangs, one of the remaining processes.
+        Only one process reports an error: the process that raised it, or, if a process was killed
+        or hangs, one of the others.
 
         Args:
             timeout: seconds to wait for a process that does not answer.
             device: the device of the tensors that this process sends; default the CPU.
 
         Raises:
-            HeedfulError: a process is missing: it was killed, hangs, or the network is down.
+            ArgumentError: the device is neither a CPU nor a CUDA device.
+            HeedfulError: a process was killed or hangs, or the network is down.
             OtherProcessError: another process reports the error.
         """
         if self.is_single:
@@ -156,66 +157,66 @@ class Processes:
             )
             yield
         except Exception as error:
-            reported = self._reported(error, timeout)
-            if reported is error:
+            clearer = self._error_to_report(error, timeout)
+            if clearer is error:
                 raise
-            raise reported from error
+            raise clearer from error
         except BaseException:
             _abort_group()
             raise
-        ENDED.append(dist.group.WORLD)
+        DESTROYED_GROUPS.append(dist.group.WORLD)
         dist.destroy_process_group()
 
-    def _reported(self, error: Exception, timeout: float) -> Exception:
-        """Return the error that this process reports after an error has ended it.
+    def _error_to_report(self, error: Exception, timeout: float) -> Exception:
+        """Return the error that this process raises instead of `error`; often `error` itself.
 
-        Only the first process to arrive reports it: the others mostly see lost connections to it.
+        Only the process that fails first reports: the other errors are mostly lost connections.
         """
         is_network = _is_network_error(error)
         if is_network:
-            with suppress(ValueError):  # not the main thread
-                # torchrun sends SIGTERM to the remaining processes; the report must finish first
+            with suppress(ValueError):  # raised outside the main thread
+                # torchrun sends SIGTERM to the other processes, which must report first
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
         try:
             if is_network:
                 self.store.set(f"left {self.rank}", b"")
             is_other = isinstance(error, OtherProcessError)
             is_reporter = not is_other and self.store.add("errors", 1) == 1
-        except RuntimeError:  # the store has gone
+        except RuntimeError:  # the store cannot be reached
             lost = LostProcessError(
-                f"no answer from {_address()}, where the store of all processes is",
-                cause="that machine, its torchrun or the network has ended",
+                f"no answer from {_address()}, which hosts the store of all processes",
+                cause="that machine, its torchrun or the network failed",
                 remedy=RESUME,
             )
             return lost if is_network else error
         finally:
-            _abort_group()  # so that the other processes need not wait for an answer
+            _abort_group()  # so that the other processes do not wait for this one
         if not is_reporter:
             return OtherProcessError(str(error))
-        return self._lost(error, timeout) if is_network else error
+        return self._lost_error(error, timeout) if is_network else error
 
-    def _lost(self, error: Exception, timeout: float) -> HeedfulError:
-        """Return the error of the remaining processes, with the ranks of the missing ones."""
+    def _lost_error(self, error: Exception, timeout: float) -> HeedfulError:
+        """Return the error for a lost connection, with the ranks that do not answer."""
         deadline = time.monotonic() + GRACE
-        while (silent := self._silent()) and time.monotonic() < deadline:
+        while (silent := self._silent_ranks()) and time.monotonic() < deadline:
             time.sleep(POLL)
         if not silent:
-            words = " ".join(str(error).split())
+            reason = " ".join(str(error).split())
             return LostProcessError(
-                f"{self.size} processes lost their connection ({words})",
+                f"{self.size} processes lost their connection ({reason})",
                 cause="the network",
                 remedy=RESUME,
             )
-        who = f"process{'es' * (len(silent) > 1)} {', '.join(map(str, silent))} of {self.size}"
+        missing = f"process{'es' * (len(silent) > 1)} {', '.join(map(str, silent))} of {self.size}"
         if "timed out" in str(error).lower() or "timeout" in str(error).lower():
             return HeedfulError(
-                f"no answer from {who} in {timeout:g} s",
+                f"no answer from {missing} in {timeout:g} s",
                 cause="it hangs, or is slower than --timeout allows",
                 remedy=RESUME,
             )
-        return LostProcessError(f"no answer from {who}", cause="it was killed", remedy=RESUME)
+        return LostProcessError(f"no answer from {missing}", cause="it was killed", remedy=RESUME)
 
-    def _silent(self) -> list[int]:
+    def _silent_ranks(self) -> list[int]:
         others = [rank for rank in range(self.size) if rank != self.rank]
         return [rank for rank in others if not self.store.check([f"left {rank}"])]
 
@@ -262,7 +263,7 @@ def _backend(device: torch.device | None, size: int) -> str:
             remedy="--device cpu, or one process",
         )
     if device.index is not None:
-        torch.cuda.set_device(device)  # NCCL and FSDP2 take the current one
+        torch.cuda.set_device(device)  # NCCL and FSDP2 use the current device
     return "cpu:gloo,cuda:nccl"
 
 
@@ -275,8 +276,8 @@ def _store_errors() -> Iterator[None]:
         if isinstance(error, HeedfulError):
             raise
         raise HeedfulError(
-            f"the processes do not find each other at {_address()} ({str(error).splitlines()[0]})",
-            cause="a process was not started, or has ended; a wrong address, or a firewall",
+            f"the processes cannot reach each other at {_address()} ({str(error).splitlines()[0]})",
+            cause="a process did not start or has ended, a wrong address, or a firewall",
             remedy="start all of them with torchrun",
         ) from error
 

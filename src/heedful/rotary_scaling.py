@@ -18,13 +18,13 @@ class RotaryScaling(Configuration):
     """The scaling of rotary frequencies: which are divided, and by which factor.
 
     "linear" divides all frequencies: Chen et al. 2023, *Extending context window of large language
-    models via position interpolation* (arXiv:2306.15595). "llama3" divides low frequencies, whose
-    wavelengths exceed the original context. It keeps high frequencies, and interpolates linearly
-    between the two ranges, as Llama 3.1's code does: Grattafiori et al. 2024 (arXiv:2407.21783).
+    models via position interpolation* (arXiv:2306.15595). "llama3" divides low frequencies: by
+    default, those with a wavelength longer than the original context. It keeps high frequencies,
+    and interpolates linearly in between: Llama 3.1, Grattafiori et al. 2024 (arXiv:2407.21783).
 
     >>> import torch
     >>> scaling = RotaryScaling(kind="linear", factor=4.0)
-    >>> scaling.scaled(torch.tensor([1.0, 0.5]))
+    >>> scaling.scale(torch.tensor([1.0, 0.5]))
     tensor([0.2500, 0.1250])
     """
 
@@ -33,13 +33,13 @@ class RotaryScaling(Configuration):
     )
     factor: float = setting(dataclasses.MISSING, "The divisor of the frequencies.", low=1.0)
     original_context: int | None = setting(
-        None, "For llama3: the context length of the first training, in tokens.", low=1
+        None, "For llama3: the context length before the extension, in tokens.", low=1
     )
     low_frequency: float = setting(
-        1.0, "For llama3: up to so many periods per original context are low.", low=0.0
+        1.0, "For llama3: maximum periods of low frequencies per original context.", low=0.0
     )
     high_frequency: float = setting(
-        4.0, "For llama3: from so many periods per original context are high.", low=0.0
+        4.0, "For llama3: minimum periods of high frequencies per original context.", low=0.0
     )
 
     def __post_init__(self) -> None:
@@ -49,7 +49,7 @@ class RotaryScaling(Configuration):
         if self.original_context is None:
             raise ArgumentError(
                 "rotary scaling of the kind llama3 without original_context",
-                expected="the context length of the first training, in tokens",
+                expected="the context length before the extension, in tokens",
             )
         if self.high_frequency <= self.low_frequency:
             raise ArgumentError(
@@ -57,7 +57,7 @@ class RotaryScaling(Configuration):
                 expected=f"more than low_frequency = {self.low_frequency}",
             )
 
-    def scaled(self, frequencies: Tensor) -> Tensor:
+    def scale(self, frequencies: Tensor) -> Tensor:
         """Return the scaled frequencies, in radians per token."""
         divided = frequencies / self.factor
         if self.original_context is None or self.kind == "linear":

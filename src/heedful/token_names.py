@@ -1,4 +1,4 @@
-"""Printable labels of tokens, from heedful's tokenizers, those of transformers, or a function."""
+"""Printable labels of tokens, from a tokenizer of heedful or transformers, or from a function."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from heedful.errors import ArgumentError
 
-SIGNS = {" ": "·", "\n": "↵", "\r": "␍", "\t": "⇥"}
+SIGNS = {" ": "·", "\n": "↵", "\r": "␍", "\t": "⇥"}  # white space → its visible sign
 SPACES = "Ġ▁"  # the space before a word in byte-level BPE and in SentencePiece
 
 
 class Labeller(NamedTuple):
     """A function from ids to labels.
 
-    pieces: returns a label for each of a list of ids.
+    pieces: returns a label for each id of a list.
     unknown: the id of the unknown token; None if the tokenizer has none or does not report it.
     """
 
@@ -26,15 +26,15 @@ class Labeller(NamedTuple):
         """Return a label for each id.
 
         Raises:
-            ArgumentError: the tokenizer did not return a list of as many strings.
+            ArgumentError: the tokenizer did not return a list with one string per id.
         """
         result = self.pieces(ids)
         labels = list(result) if isinstance(result, list | tuple) else []
         if len(labels) != len(ids) or not all(isinstance(label, str) for label in labels):
             raise ArgumentError(
                 f"a tokenizer that returned {reprlib.repr(result)} for {len(ids)} ids",
-                expected="a list of as many strings",
-                remedy="as a function: lambda ids: [words[i] for i in ids]",
+                expected="a list with one string per id",
+                remedy="pass a function such as lambda ids: [words[i] for i in ids]",
             )
         return labels
 
@@ -44,10 +44,10 @@ def token_labeller(tokenizer: Any) -> Labeller:
 
     Args:
         tokenizer: a tokenizer of heedful or transformers, a processor that has a tokenizer, the
-            result of `heedful.open`, or a function from a list of ids to a list of as many strings.
+            result of `heedful.open`, or a function from a list of ids to a list of strings.
 
     Raises:
-        ArgumentError: it is none of these.
+        ArgumentError: the tokenizer is none of these.
 
     >>> token_labeller(lambda ids: [f"<{i}>" for i in ids])([3, 1])
     ['<3>', '<1>']
@@ -57,13 +57,13 @@ def token_labeller(tokenizer: Any) -> Labeller:
     if hasattr(tokenizer, "convert_ids_to_tokens"):
         return Labeller(lambda ids: [piece(tokenizer, id) for id in ids], _unknown(tokenizer))
     inner = getattr(tokenizer, "tokenizer", None)
-    if inner is not None:  # a processor's
+    if inner is not None:  # the tokenizer of a processor
         return token_labeller(inner)
     if callable(tokenizer) and not isinstance(tokenizer, type):
         return Labeller(tokenizer)
     raise ArgumentError(
         f"a tokenizer of type {type(tokenizer).__name__}",
-        expected="one of heedful or of transformers, or a function from ids to strings",
+        expected="a tokenizer of heedful or transformers, or a function from ids to strings",
         remedy="tokenizer=lambda ids: [words[i] for i in ids]",
     )
 
@@ -79,7 +79,7 @@ def _unknown(tokenizer: Any) -> int | None:
 
 
 def piece(tokenizer: Any, token: int) -> str:
-    """Return the label of a token of transformers, in the form of heedful's own labels."""
+    """Return the label of a token of transformers, in the style of heedful's labels."""
     converted = tokenizer.convert_ids_to_tokens(token)
     if converted is None:  # an embedding row beyond the vocabulary
         return f"id {token}"

@@ -1,4 +1,4 @@
-"""This process as torchrun's environment variables describe it, and how such a process ends.
+"""This process's rank from torchrun's environment variables, and its exit after an error.
 
 torchrun passes rank and size in environment variables (torch's documentation, *torchrun (Elastic
 Launch)*), and reads the error of a failed process from a file.
@@ -19,10 +19,10 @@ RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 
 
 def started() -> Processes:
-    """Return this process from torchrun's variables; without them, a single process.
+    """Return this process as torchrun's variables describe it; without them, a single process.
 
     Raises:
-        ArgumentError: the variables contradict each other.
+        ArgumentError: the variables are invalid, incomplete or contradictory.
     """
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return Processes()
@@ -31,13 +31,13 @@ def started() -> Processes:
         process = Processes(*(int(os.environ.get(name, 0)) for name in names))
     except ValueError:
         process = Processes(size=0)
-    is_lost = process.size > 1 and not all(os.environ.get(name) for name in ADDRESS)
-    if is_lost or not 0 <= process.rank < process.size:
+    lacks_address = process.size > 1 and not all(os.environ.get(name) for name in ADDRESS)
+    if lacks_address or not 0 <= process.rank < process.size:
         raise ArgumentError(
             ", ".join(f"{n}={os.environ.get(n, '')!r}" for n in (*names[:2], *ADDRESS)),
             expected="the variables that torchrun sets: a rank below the number of processes, and "
-            "the address of the first",
-            remedy=f"start it with torchrun, or unset {' and '.join(names[:2])}",
+            "the address of rank 0",
+            remedy=f"start the process with torchrun, or unset {' and '.join(names[:2])}",
         )
     return process
 
@@ -48,34 +48,34 @@ def is_distributed() -> bool:
 
 
 def is_reporter() -> bool:
-    """Return whether this process reports errors that all have alike, such as a wrong option."""
+    """Return whether this process reports errors that occur in all, such as an invalid option."""
     return not is_distributed() or os.environ["RANK"] == "0"
 
 
 def error_prefix() -> str:
-    """Return the prefix of the errors of a process other than the first."""
+    """Return a prefix for errors that names the rank; empty for rank 0."""
     try:
         process = started()
-    except ArgumentError:  # this is the error to report
+    except ArgumentError:  # the caller is printing this error
         return ""
     return "" if process.is_first else f"process {process.rank} of {process.size}: "
 
 
 def record_error(error: BaseException) -> None:
-    """Write an error to torchrun's error file; torchrun prints it when it ends the others."""
+    """Write an error to torchrun's error file; torchrun prints it after ending the job."""
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path:
         from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
         try:
             get_error_handler().record_exception(error)
-        except OSError:  # the disk may be full; torchrun cannot parse half a record
+        except OSError:  # torchrun cannot parse an incomplete record, as on a full disk
             with suppress(OSError):
                 os.unlink(path)
 
 
 def await_termination() -> None:
-    """Wait until torchrun ends this process because another one has failed."""
+    """Wait until torchrun ends this process because another process has failed."""
     time.sleep(2 * GRACE)
 
 

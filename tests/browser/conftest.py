@@ -1,3 +1,3 @@
-"""The browser, and the pages that these tests open."""
+"""Fixtures: the browser, and the pages that these tests open."""
 
 from browser_fixtures import *  # noqa: F403

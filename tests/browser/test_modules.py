@@ -24,7 +24,7 @@ def computed(tmp_path):
     return call
 
 
-def test_every_half_precision_number_is_read_as_numpy_reads_it(computed):
+def test_every_half_precision_number_equals_numpys(computed):
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     data = packed({"word": "half"}, numbers=torch.from_numpy(halves.reshape(256, 256)))
     word, shape, numbers = computed("wire.js", "((answer) => [answer.word, answer.numbers.shape, "
@@ -33,7 +33,7 @@ def test_every_half_precision_number_is_read_as_numpy_reads_it(computed):
     np.testing.assert_array_equal(np.array(numbers, float), halves.astype(float))
 
 
-def test_arrays_of_every_type_and_numbers_without_a_word_in_json(computed):
+def test_arrays_of_every_type_and_numbers_that_json_lacks(computed):
     arrays = {"single": torch.randn(3, 5), "whole": torch.arange(7), "bytes": torch.ones(3).byte()}
     head = {"infinite": -torch.inf, "none": torch.nan, "name": "é</script>\u2028"}
     answer = computed("wire.js", "((all) => ({...all, single: [...all.single.data], "
@@ -58,21 +58,21 @@ def lightness(colours):
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_colours_are_even_to_the_eye(computed, dark):
+def test_lightness_of_the_colours_is_linear(computed, dark):
     words = computed("map/colours.js", f"[...module.table({str(dark).lower()})]")
     colours = np.array(words, np.uint32).view(np.uint8).reshape(256, 4)
     assert (colours[:, 3] == 255).all()
     light = lightness(colours[:, :3].astype(float))
     even = np.linspace(light[0], light[-1], 256)
     assert np.abs(light - even).max() < 0.01
-    assert (np.sign(np.diff(light[::4])) == (1 if dark else -1)).all()  # more is never less
+    assert (np.sign(np.diff(light[::4])) == (1 if dark else -1)).all()  # monotonic
     assert abs(light[-1] - light[0]) > 0.65
     grey = colours[::8, :3] @ [0.2126, 0.7152, 0.0722]
     assert (np.diff(grey) * (1 if dark else -1) > 0).all()  # in grey print too
 
 
 @pytest.mark.parametrize("kind", ["linear", "sqrt", "log"])
-def test_a_weight_has_its_place_on_the_scale_and_hidden_has_none(computed, kind):
+def test_the_place_of_weights_and_masked_cells_on_the_scale(computed, kind):
     weights, highest = [0.0, 1e-5, 1e-3, 0.04, 0.3, 0.5], 0.5
     places = computed("map/colours.js", f"{json.dumps(weights)}.map((weight) => "
                      f"module.share(weight, {highest}, {json.dumps(kind)}))")  # fmt: skip
@@ -84,14 +84,14 @@ def test_a_weight_has_its_place_on_the_scale_and_hidden_has_none(computed, kind)
             "log": np.maximum(0, 1 + np.log10(part) / 4),  # four decades
         }
     np.testing.assert_allclose(places, expected[kind], atol=1e-12)
-    pixels = computed("map/colours.js", "[...module.painted(Float32Array.of(0, NaN, 0.5), "
+    pixels = computed("map/colours.js", "[...module.paintPixels(Float32Array.of(0, NaN, 0.5), "
                       f"Uint32Array.from({{length: 256}}, (_, i) => i), 0.5, "
                       f"{json.dumps(kind)}, 999)]")  # fmt: skip
     assert pixels == [0, 999, 255]
 
 
-def test_scores_of_a_text_that_was_left_are_not_asked_for(computed):
-    """The call is not in the current text; the queue goes on."""
+def test_scores_of_the_previous_text_are_not_requested(computed):
+    """A call that is not in the current text is skipped; later requests continue."""
     result = computed(
         "heads/scores.js",
         """await (async () => {
@@ -111,7 +111,7 @@ def test_scores_of_a_text_that_was_left_are_not_asked_for(computed):
     assert result == [["0.1.0"], False]
 
 
-def test_what_has_no_call_is_passed_over(computed):
+def test_recordings_and_texts_without_calls_are_skipped(computed):
     about = "{recordings: [{texts: []}, {texts: [{calls: []}, {calls: [{shape: [1, 2, 3]}]}]}]}"
     assert computed("state.js", f"new module.State({about}).path.value") == [1, 1, 0]
     line = """(() => { try { new module.State({recordings: [{texts: []}]}); }
@@ -119,7 +119,7 @@ def test_what_has_no_call_is_passed_over(computed):
     assert computed("state.js", line).startswith("No call of attention was recorded")
 
 
-def test_calls_of_one_layer_are_told_apart(computed):
+def test_calls_of_one_layer_have_different_titles(computed):
     names = ["encoder.0.attention", "decoder.0.attention", "decoder.0.cross", "", "x", "x"]
     calls = [{"name": name, "layer": None if n > 2 else 0, "pass": 0, "kind": "causal"}
              for n, name in enumerate(names)]  # fmt: skip
@@ -128,11 +128,11 @@ def test_calls_of_one_layer_are_told_apart(computed):
                      f"({json.dumps(calls)})")  # fmt: skip
     assert titles == [
         "layer 0, encoder attention", "layer 0, decoder attention", "layer 0, decoder cross",
-        "attention", "x", "x, time 2",
+        "attention", "x", "x, call 2",
     ]  # fmt: skip
 
 
-def test_what_no_font_shows_is_shown_by_a_sign(computed):
+def test_invisible_characters_are_shown_as_signs(computed):
     tokens = ["a b", "\n", "\x00\x1b", "\x7f", "\u202eevil", "日本", "🙂", ""]
     texts = computed("tokens.js", f"{json.dumps(tokens)}.map((token) => module.readable(token))")
     assert texts[0] == "a·b"
@@ -164,6 +164,6 @@ LATE = """await (async () => {
 })()"""
 
 
-def test_what_is_told_of_an_older_text_comes_too_late(computed):
-    """The user replaced a token while the page was fetching data of the earlier text."""
+def test_a_late_status_of_an_earlier_text_is_ignored(computed):
+    """The user replaces a token while the page fetches data of the earlier text."""
     assert computed("text/live_text.js", LATE) == [1, 3]

@@ -1,4 +1,4 @@
-"""The numbers of the page equal the library's, to the displayed digits, for every kind of call."""
+"""The page's numbers equal the library's to the displayed digits, for every kind of call."""
 
 import csv
 import io
@@ -174,9 +174,9 @@ def test_the_profile_of_a_row_and_of_a_column(shown):
         largest = profile.get_by_text("largest").inner_text().partition("largest ")[2]
         assert as_shown(largest.split()[0], float(line.max()))
 
-    profile.get_by_role("button", name="where it looks").click()
+    profile.get_by_role("button", name="what it attends to").click()
     page.soon(lambda: check(weights[query]))
-    profile.get_by_role("button", name="who looks at it").click()
+    profile.get_by_role("button", name="what attends to it").click()
     page.soon(lambda: check(weights[:, key]))
 
 

@@ -1,5 +1,5 @@
-"""The one-file page, opened from the disk with the network off: its numbers are the library's,
-within the precision that it reports."""
+"""The one-file page, opened from disk without a network: its numbers equal the library's within the
+precision that it reports."""
 
 import re
 
@@ -13,7 +13,7 @@ from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.handlers import Handlers
 from heedful.views.explorer.wire import unpacked
 
-ROOM = 0.43  # MB of a page with one of two heads
+LIMIT = 0.43  # MB; enough for query and key of one of two heads
 ASK = """async ([question, about]) => {
   const element = document.getElementById("heedful");
   while (!element.source) await new Promise((soon) => setTimeout(soon, 10));
@@ -55,7 +55,7 @@ def filed(opened, tmp_path):
 
 @pytest.mark.parametrize("bits", [32, 15])
 def test_every_answer_is_the_library_s(filed, served, places, monkeypatch, bits):
-    monkeypatch.setattr(one_file, "_bits", lambda *given: bits)
+    monkeypatch.setattr(one_file, "_bits", lambda *arguments: bits)
     page, handlers = filed(served.texts), Handlers(served.texts)
     off = page.ask("about")[0]["file"]["difference"]
     assert (off > 1e-6) == (bits < 32)
@@ -78,7 +78,7 @@ def test_every_answer_is_the_library_s(filed, served, places, monkeypatch, bits)
         ):
             texts = {name: str(word) for name, word in words.items()}
             about, arrays = unpacked(handlers.handle(question, {"call": id_, **texts}))
-            given, numbers = page.ask(question, call=id_, **words)
+            header, numbers = page.ask(question, call=id_, **words)
             assert numbers.keys() == arrays.keys()
             for key, array in arrays.items():
                 if not (bits < 32 and key == "rivals"):  # rounding may change their order
@@ -88,7 +88,7 @@ def test_every_answer_is_the_library_s(filed, served, places, monkeypatch, bits)
                     )
                     np.testing.assert_allclose(numbers[key], array, atol=within, err_msg=question)
             for key in ("hidden", "seen", "group", "tokens", "count", "kinds", "start"):
-                assert about.get(key) == given.get(key), (name, question, key)
+                assert about.get(key) == header.get(key), (name, question, key)
         true = call.weights(head).flatten().sort(descending=True).values[:4].numpy()
         strongest, _ = page.ask("strongest", call=id_, head=head, queries=f"0-{N}",
                                 keys=f"0-{M}", count=4)  # fmt: skip
@@ -99,14 +99,14 @@ def test_every_answer_is_the_library_s(filed, served, places, monkeypatch, bits)
 def test_large_regions_are_sampled_and_reported_as_such(filed, monkeypatch):
     recording = long(5000)
     page, [call] = filed(Catalogue({"long": recording})), recording
-    given, numbers = page.ask("tile", call="0.0.0", place="0,5,0,0", reduce="max")
-    assert given["word"] == "from one query in 32"
+    header, numbers = page.ask("tile", call="0.0.0", place="0,5,0,0", reduce="max")
+    assert header["word"] == "from one query in 32"
     size = 32
     middles = [n + min(size, 5000 - n) // 2 for n in range(0, 5000, size)]
     rows = call.weights(0, queries=middles).numpy()
     true = np.maximum.reduceat(rows, np.arange(0, 5000, size), axis=1)
     seen = ~np.isnan(numbers["tile"])
-    assert np.array_equal(seen, np.tril(np.ones_like(seen)))  # what is hidden is known exactly
+    assert np.array_equal(seen, np.tril(np.ones_like(seen)))  # the mask is exact
     np.testing.assert_allclose(numbers["tile"][seen], true[seen], atol=1e-5)
     strongest, _ = page.ask("strongest", call="0.0.0", head=0, queries="0-5000", keys="0-5000",
                             count=3)  # fmt: skip
@@ -116,36 +116,36 @@ def test_large_regions_are_sampled_and_reported_as_such(filed, monkeypatch):
 
 
 def test_a_head_without_query_and_key_shows_its_small_picture(filed, monkeypatch):
-    """The stronger of two heads has them; the picture of the other is an upper bound."""
+    """The head with the higher scores has query and key; the other's picture is an upper bound."""
     recording = long(700)
-    monkeypatch.setattr(one_file, "_bits", lambda *given: 32)
-    page = filed(Catalogue({"long": recording}), limit=ROOM)
+    monkeypatch.setattr(one_file, "_bits", lambda *arguments: 32)
+    page = filed(Catalogue({"long": recording}), limit=LIMIT)
     assert "computes the weights of 1 of 2 heads" in page.report.sentences
-    assert page.report.bytes <= ROOM * 1e6
-    held = [h for h in (0, 1) if page.page.page.locator(f"#query-0\\.0\\.0-{h}").count()]
-    assert len(held) == 1
-    [call], left = recording, 1 - held[0]
+    assert page.report.bytes <= LIMIT * 1e6
+    stored = [h for h in (0, 1) if page.page.page.locator(f"#query-0\\.0\\.0-{h}").count()]
+    assert len(stored) == 1
+    [call], other = recording, 1 - stored[0]
     weights = call.weights().numpy()
-    given, numbers = page.ask("tile", call="0.0.0", place=f"{left},0,1,0", reduce="max")
-    assert given["word"] == "no query and key in this page"
-    shown = ~np.isnan(numbers["tile"])
-    part = weights[left][256:512, :256]
-    assert shown.all()
+    header, numbers = page.ask("tile", call="0.0.0", place=f"{other},0,1,0", reduce="max")
+    assert header["word"] == "no query and key in this page"
+    is_visible = ~np.isnan(numbers["tile"])
+    part = weights[other][256:512, :256]
+    assert is_visible.all()
     assert (numbers["tile"] >= part - 1e-7).all()
-    page.page.show(call="0.0.0", head=left, cell="500,20", pinned=1)
-    message = "This page has no query and key for this head: look at the recording itself"
+    page.page.show(call="0.0.0", head=other, cell="500,20", pinned=1)
+    message = "This page has no query and key for this head: open the recording with heedful look"
     page.page.region.get_by_text(message).wait_for()
     word = re.compile("^no query and key in this page$")
     page.page.page.get_by_role("status").filter(has_text=word).first.wait_for()
     with pytest.raises(Exception, match="for some of these heads"):
         page.ask("row", call="0.0.0", heads="0,1", at=500)
-    page.page.cell("0.0.0", held[0], 500, 20)
-    assert as_shown(page.page.weight, float(weights[held[0], 500, 20]))
+    page.page.cell("0.0.0", stored[0], 500, 20)
+    assert as_shown(page.page.weight, float(weights[stored[0], 500, 20]))
 
 
 def test_an_unsupported_question_is_an_error(filed, served):
     page = filed(served.texts)
-    with pytest.raises(Exception, match="A file cannot do this"):
+    with pytest.raises(Exception, match="A page in one file cannot do this"):
         page.ask("record", text="a")
 
 

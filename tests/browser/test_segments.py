@@ -1,15 +1,15 @@
-"""Segments marked in the page: their shares equal those of `recording.segments`, in a file too."""
+"""Segments marked in the page, served or in one file: the shares equal `recording.segments`."""
 
 import re
 
 import pytest
 from page_reader import as_shown
-from small_recordings import MADE
+from small_recordings import KINDS
 
 from heedful.views.explorer import one_file
 from heedful.views.explorer.catalogue import Catalogue
 
-WHO = "Who reads what"
+WHO = "Attention between segments"
 MARKS = "begin:0-3,8-9;middle:4-7"
 
 
@@ -81,7 +81,7 @@ def test_marking_by_mouse_and_keyboard_gives_the_librarys_shares(explorer, place
     who.get_by_role("button", name="this head").click()
     # a second range, entered by numbers
     who.get_by_label("First token").fill("12")
-    who.get_by_label("Last token").click()  # which commits the first
+    who.get_by_label("Last token").click()  # the first field loses the focus and applies its value
     who.get_by_label("Last token").press_sequentially("13")
     who.get_by_label("Last token").press("Tab")
     who.get_by_label("Add the tokens to").select_option("begin")
@@ -90,8 +90,8 @@ def test_marking_by_mouse_and_keyboard_gives_the_librarys_shares(explorer, place
     assert re.search(r"rest\s+6 tokens", who.inner_text())
     page.soon(lambda: compare(marks_in(page), "begin:0-5,12-14;segment%202:6-10"))
     # heads sorted by one pair: every head of both layers, the highest share first
-    who.get_by_label("Reads", exact=True).select_option("segment 2")
-    who.get_by_label("Is read").select_option("begin")
+    who.get_by_label("From segment").select_option("segment 2")
+    who.get_by_label("To segment").select_option("begin")
     page.soon(lambda: check_sorted(who, [places("causal", layer=n)[1] for n in (0, 1)], parts))
     # delete one segment, then all
     who.get_by_role("button", name="Delete segment 2").click()
@@ -121,10 +121,10 @@ def check_sorted(who, calls, parts):
 
 @pytest.mark.parametrize("kind", ["windowed", "sinks", "cross"])
 def test_a_file_computes_shares_and_has_initial_segments(opened, tmp_path, kind):
-    recording = MADE[kind]()
-    known = {"early": slice(1, 4), "late": [5, 7]}
+    recording = KINDS[kind]()
+    segments = {"early": slice(1, 4), "late": [5, 7]}
     path = tmp_path / "page.html"
-    one_file.write(path, Catalogue({kind: recording}, segments=known), "a file")
+    one_file.write(path, Catalogue({kind: recording}, segments=segments), "a file")
     page = opened(
         f"{path.as_uri()}#call=0.0.{len(recording) - 1}&head=1&pane=segments",
         "file://",
@@ -137,7 +137,7 @@ def test_a_file_computes_shares_and_has_initial_segments(opened, tmp_path, kind)
         at = list(recording).index(call)
         page.show(call=f"0.0.{at}", head=1, pane="segments")
     page.page.get_by_role("table").first.wait_for()
-    page.soon(lambda: check(page, call, known, 1, target))
+    page.soon(lambda: check(page, call, segments, 1, target))
     where = page.page.evaluate("new URLSearchParams(location.hash.slice(1)).get('call')")
     page.show(call=where, head=1, pane="segments", marks=MARKS)
     mine = {"begin": [0, 1, 2, 8], "middle": slice(4, 7)}

@@ -1,4 +1,4 @@
-"""The walk as one file, in a browser with no network: steps, numbers, keys, hostile words."""
+"""The page of a walk, in a browser without a network: steps, numbers, keys, hostile words."""
 
 import re
 
@@ -17,15 +17,15 @@ def test_every_step_shows_the_librarys_numbers(shown, variants, variant):
     page.get_by_role("textbox", name="The sentence").fill(text)
     if variant == "cross":
         page.get_by_role("textbox", name="The second text").fill(second)
-    found = explain(text, variant, memory=second if variant == "cross" else None)
-    for step, stage in enumerate_steps(page, found):
+    walk = explain(text, variant, memory=second if variant == "cross" else None)
+    for step, stage in enumerate_steps(page, walk):
         page.get_by_role("navigation", name="Steps").get_by_role("button").nth(step).click()
         if stage.sentence:
             assert stage.sentence in page.get_by_role("region", name="The step").inner_text()
-        if max(stage.shape) > 8:  # so many numbers stand there as colours alone
+        if max(stage.shape) > 8:  # so many numbers are only drawn as colours
             continue
         name = stage.name + (" of head 0" if stage.shape[:-2] == (2,) else "")
-        expected = stage.of_head(0, found.heads, range(stage.shape[-2]), range(stage.shape[-1]))
+        expected = stage.of_head(0, walk.heads, range(stage.shape[-2]), range(stage.shape[-1]))
         shown_numbers = numbers(page, name)
         assert len(shown_numbers) == stage.shape[-2]
         for row, true in zip(shown_numbers, expected.tolist(), strict=True):
@@ -33,15 +33,15 @@ def test_every_step_shows_the_librarys_numbers(shown, variants, variant):
                 assert is_rounded(text_, number), (stage.name, text_, number)
 
 
-def enumerate_steps(page, found):
-    """Each stage with the place of its step in the list."""
+def enumerate_steps(page, walk):
+    """Yield each stage with the index of its step in the list."""
     names = page.get_by_role("navigation", name="Steps").get_by_role("button").all_inner_texts()
-    for stage in found.stages:
+    for stage in walk.stages:
         step = next(n for n, name in enumerate(names) if stage.name in re.split(r"[,\s]+", name))
         yield step, stage
 
 
-def test_document_004_as_it_prints_them(shown, variants):
+def test_the_numbers_that_document_004_prints(shown, variants):
     page = shown(variants, "walk=document+004&step=scores")
     assert numbers(page, "scores")[1] == ["-0.0456", "0.3352", "-0.2611"]
     page.keyboard.press("ArrowRight")
@@ -54,14 +54,14 @@ def test_document_004_as_it_prints_them(shown, variants):
     ]  # fmt: skip
 
 
-def test_a_number_lights_what_makes_it_and_is_written_out(shown, variants):
+def test_a_number_highlights_its_factors_and_shows_its_calculation(shown, variants):
     page = shown(variants, "step=scores")
     page.get_by_role("cell", name="step, one: 0.2935").hover()
     text = pane(page).inner_text()
     assert "scores: step → one" in text
     assert "0.05 · 0.77 + 0.80 · 0.25 + 0.55 · 0.10 = 0.2935" in text
     lit = page.locator(".lit")
-    assert sorted(lit.evaluate_all("all => all.map((one) => one.className)")) == [
+    assert sorted(lit.evaluate_all("all => all.map((part) => part.className)")) == [
         "lit cell", "lit column", "lit row",
     ]  # fmt: skip
     boxes = {
@@ -74,7 +74,7 @@ def test_a_number_lights_what_makes_it_and_is_written_out(shown, variants):
     assert "= 0.0988" in pane(page).inner_text()
 
 
-def test_everything_by_keyboard_and_back(shown, variants):
+def test_numbers_and_steps_by_keyboard_and_browser_history(shown, variants):
     page = shown(variants, "step=scores")
     grid = page.get_by_role("group", name=re.compile("^scores, 6 by 6")).last
     grid.focus()
@@ -96,17 +96,17 @@ def test_everything_by_keyboard_and_back(shown, variants):
     assert title(page) == "context"
 
 
-def test_an_address_opens_its_step_its_sentence_and_its_number(shown, variants):
+def test_an_address_opens_a_step_a_sentence_and_a_number(shown, variants):
     page = shown(variants, "walk=causal&step=weights&text=tea+or+tea&cell=2,1&theme=dark")
     assert title(page) == "weights"
     assert "weights: tea → or" in pane(page).inner_text()
-    found = explain("tea or tea", "causal").stage("weights").numbers()
-    assert is_rounded(numbers(page, "weights")[2][1], float(found[2, 1]))
+    weights = explain("tea or tea", "causal").stage("weights").numbers()
+    assert is_rounded(numbers(page, "weights")[2][1], float(weights[2, 1]))
     page = shown(variants, "walk=none&step=99&cell=7,x&head=5&text=")
-    assert title(page) == "context"  # the last one there is
+    assert title(page) == "context"  # the last step
 
 
-def test_words_that_are_markup_are_text(shown, variants):
+def test_words_that_are_markup_are_shown_as_text(shown, variants):
     page = shown(variants)
     page.get_by_role("textbox", name="The sentence").fill(EVIL)
     page.get_by_text("onerror").first.wait_for()
@@ -117,12 +117,12 @@ def test_words_that_are_markup_are_text(shown, variants):
     page.get_by_text("The first 40 words are shown, 20 more are not.").wait_for()
 
 
-def test_what_a_mask_hid_is_told_apart_from_a_small_weight(shown, variants):
+def test_masked_weights_have_another_colour_than_small_weights(shown, variants):
     page = shown(variants, "walk=causal&step=weights")
     table = page.get_by_role("table", name="weights", exact=True)
-    hidden, own = (
-        table.get_by_role("cell", name=name).evaluate("one => getComputedStyle(one).background")
+    masked, small = (
+        table.get_by_role("cell", name=name).evaluate("cell => getComputedStyle(cell).background")
         for name in ("Your, step: 0.0000", "step, one: 0.1903")
     )
-    before = page.get_by_role("table", name="masked").get_by_role("cell", name="Your, step: −∞")
-    assert hidden == before.evaluate("one => getComputedStyle(one).background") != own
+    score = page.get_by_role("table", name="masked").get_by_role("cell", name="Your, step: −∞")
+    assert masked == score.evaluate("cell => getComputedStyle(cell).background") != small

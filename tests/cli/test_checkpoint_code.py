@@ -66,7 +66,7 @@ def strange(request, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("strange", KINDS, indirect=True)
 def test_own_code_is_refused_in_one_line(strange):
-    with pytest.raises(HeedfulError, match="needs code of its own, which heedful does not run"):
+    with pytest.raises(HeedfulError, match="comes with Python code, which heedful does not run"):
         heedful.open(strange, device="cpu")
     with pytest.raises(HeedfulError, match="holds a model of the architecture"):
         heedful.load_model(strange)
@@ -85,7 +85,7 @@ def test_a_model_that_transformers_has_opens_without_its_own_code(strange):
     assert len(opened.record("the cat")) == 1
 
 
-WAYS = [
+CALLS = [
     "record DIR the --out DIR/out",
     "heads DIR the",
     "plot DIR the --out DIR/out",
@@ -101,19 +101,19 @@ WAYS = [
 ]
 
 
-def test_each_command_refuses_it_in_one_line(strange, cli, tmp_path):
-    reasons = ("needs code of its own", "a model of the architecture strange", "WordLevel")
-    for way in WAYS:
-        result = cli(*way.replace("DIR", str(strange)).split())
+def test_each_command_refuses_own_code_in_one_line(strange, cli, tmp_path):
+    reasons = ("comes with Python code", "a model of the architecture strange", "WordLevel")
+    for call in CALLS:
+        result = cli(*call.replace("DIR", str(strange)).split())
         refused(result)
-        assert any(reason in result[2] for reason in reasons), way
+        assert any(reason in result[2] for reason in reasons), call
     status, output, error = cli("describe", strange)  # reads only its files
     assert (status, error) == (0, "")
     assert "strange" in output
 
 
 def test_transformers_opens_files_in_one_place():
-    """It passes `trust_remote_code=False`."""
+    """That place passes `trust_remote_code=False`."""
     opening = [
         path.name
         for path in SOURCE.rglob("*.py")

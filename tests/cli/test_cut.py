@@ -63,18 +63,18 @@ def recorded(cli, model, *arguments):
 def test_every_token_of_a_text_is_read_and_no_padding(texts, bert, cli):
     directory, tokenizer, ours = bert
     second = ["--second", texts[1]] if len(texts) > 1 else []
-    wanted = tokenizer.convert_ids_to_tokens(
+    expected = tokenizer.convert_ids_to_tokens(
         tokenizer(*texts, padding=False, truncation=False).input_ids
     )
-    assert len(wanted) != 16
+    assert len(expected) != 16
     call, error = recorded(cli, directory, texts[0], *second)
-    assert (call.tokens, error) == (wanted, "")
-    assert call.shape[1:] == (len(wanted), len(wanted))
+    assert (call.tokens, error) == (expected, "")
+    assert call.shape[1:] == (len(expected), len(expected))
     rows = json.loads(cli("heads", directory, texts[0], *second, "--json")[1])
     entropy = call.entropy().nanmean(-1).tolist()
     assert [row["entropy"] for row in rows[:3]] == pytest.approx(entropy, abs=1e-5)
     if ours:
-        assert open_heedful(directory).read(*texts).tokens == wanted
+        assert open_heedful(directory).read(*texts).tokens == expected
 
 
 def test_a_text_that_is_too_long_is_one_line_that_names_the_limit_and_the_option(bert, cli):
@@ -82,7 +82,7 @@ def test_a_text_that_is_too_long_is_one_line_that_names_the_limit_and_the_option
     refused(cli("heads", bert[0], LONG), f"{tokens} tokens", "context of 32", "--cut")
     status, _, error = cli("heads", bert[0], LONG, "--cut")
     assert (status, error) == (0, f"the text is cut: 32 of its {tokens} tokens are read\n")
-    assert cli("heads", bert[0], TEXT, "--cut")[2] == ""  # it is short enough
+    assert cli("heads", bert[0], TEXT, "--cut")[2] == ""
     refused(cli("heads", bert[0], "  \n"), "an empty text")
     refused(cli("heads", bert[0], "the cat", "--second", ""), "an empty second text")
 
@@ -92,12 +92,12 @@ def test_a_text_that_is_too_long_is_one_line_that_names_the_limit_and_the_option
     [(LONG,), (LONG, TEXT), ("the cat", LONG), (LONG, LONG)],
     ids=["alone", "first", "second", "both"],
 )
-def test_what_is_cut_is_that_of_transformers_with_its_special_tokens(texts, bert, cli):
+def test_a_text_is_cut_as_by_transformers_with_its_special_tokens(texts, bert, cli):
     directory, tokenizer, _ = bert
     second = ["--second", texts[1]] if len(texts) > 1 else []
-    wanted = tokenizer(*texts, truncation=True, max_length=CONTEXT).input_ids
+    expected = tokenizer(*texts, truncation=True, max_length=CONTEXT).input_ids
     call, _ = recorded(cli, directory, texts[0], *second, "--cut")
-    assert call.tokens == tokenizer.convert_ids_to_tokens(wanted)
+    assert call.tokens == tokenizer.convert_ids_to_tokens(expected)
     assert (call.tokens[0], call.tokens[-1]) == ("[CLS]", "[SEP]")
     assert call.tokens.count("[SEP]") == len(texts)
 
@@ -109,8 +109,8 @@ def test_the_context_of_roberta_excludes_the_padding_position(cli, tmp_path):
     refused(cli("heads", directory, LONG), "context of 20")
     call, _ = recorded(cli, directory, LONG, "--cut")
     assert call.shape[1] == 20
-    wanted = tokenizer(LONG, truncation=True, max_length=20).input_ids
-    assert call.tokens == tokenizer.convert_ids_to_tokens(wanted)
+    expected = tokenizer(LONG, truncation=True, max_length=20).input_ids
+    assert call.tokens == tokenizer.convert_ids_to_tokens(expected)
 
 
 def test_cut_reads_the_first_tokens_of_a_gpt(night, cli, tmp_path):

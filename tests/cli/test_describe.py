@@ -88,7 +88,7 @@ def test_the_suffix_decides_the_picture(cli, run, tmp_path, name, suffix, begins
     assert page.rstrip().endswith(str(out))
     assert out.read_bytes().startswith(begins)
     out.write_text("mine")
-    refused(cli(tmp_path / name, "--out", out), "is there already", "--overwrite")
+    refused(cli(tmp_path / name, "--out", out), "already exists", "--overwrite")
     assert out.read_text() == "mine"
     assert cli(tmp_path / name, "--out", out, "--overwrite")[0] == 0
     assert out.read_bytes().startswith(begins)

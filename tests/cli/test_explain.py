@@ -75,8 +75,8 @@ def test_steps_have_the_numbers_of_the_model(cli, model):
     with torch.inference_mode():
         expected = list(load_model(model).steps(ids))[1]
     for name, numbers in expected._asdict().items():
-        shown = torch.tensor(infinite(steps(output)[name]["numbers"]))
-        torch.testing.assert_close(shown, numbers[0])
+        numbers_of_step = torch.tensor(with_infinity(steps(output)[name]["numbers"]))
+        torch.testing.assert_close(numbers_of_step, numbers[0])
     assert "Head 3 of 4" in cli(text, *where)[1]
     assert "Layer 1 of 2" in cli(text, *where, "--query", "p")[1]
     refused(cli(text, "--model", model, "--layer", 2), "layer 0 to 1")
@@ -96,10 +96,10 @@ def test_a_page(cli):
     status, output, error = cli(SENTENCE)
     assert (status, error) == (0, "")
     assert "0.9544   1.4950" in output
-    assert "document 002 prints" in output
+    assert "Document 002 (after Raschka) prints" in output
 
 
-def test_json_has_everything(cli):
+def test_json_of_a_variant(cli):
     status, output, _ = cli(SENTENCE, "--variant", "multihead", "--json", "--seed", 4)
     assert status == 0
     result = json.loads(output)
@@ -109,9 +109,9 @@ def test_json_has_everything(cli):
     torch.testing.assert_close(rows, torch.ones(2, 6))
 
 
-def infinite(numbers):
+def with_infinity(numbers):
     if isinstance(numbers, list):
-        return [infinite(number) for number in numbers]
+        return [with_infinity(number) for number in numbers]
     return float("-inf") if numbers is None else numbers
 
 
@@ -151,8 +151,8 @@ def test_the_steps_of_a_gpt_end_with_its_next_token(cli, model):
     [answer] = json.loads(output)["answers"]
     with torch.inference_mode():
         logits = load_model(model)(torch.tensor([json_ids(model, "with one step")])).logits[0]
-    shown = torch.tensor(steps(output)["logits"]["numbers"])
-    torch.testing.assert_close(shown, logits, atol=1e-5, rtol=0)
+    numbers_of_step = torch.tensor(steps(output)["logits"]["numbers"])
+    torch.testing.assert_close(numbers_of_step, logits, atol=1e-5, rtol=0)
     top = logits[-1].softmax(-1).topk(10)
     assert [token["id"] for token in answer["likeliest"]] == top.indices.tolist()
     assert [token["probability"] for token in answer["likeliest"]] == pytest.approx(
@@ -197,7 +197,7 @@ def test_pictures_of_the_walk(cli, tmp_path):
     refused(cli("one step", "--pictures", out, "--format", "svg"), "--overwrite")
 
 
-def of_page(path):
+def read_page(path):
     """Return a page's description and the data of each of its walks."""
     [text] = re.findall(r'id="walks">([^<]+)<', path.read_text("utf-8"))
     data = zlib.decompress(base64.b64decode(text))
@@ -215,7 +215,7 @@ def test_a_page_that_computes_any_sentence(cli, tmp_path):
     status, output, error = cli("--html", path)
     assert (status, error) == (0, "")
     assert output == f"{path}, 0.1 MB: opens in any browser, with no network\n"
-    about, walks = of_page(path)
+    about, walks = read_page(path)
     assert [walk["label"] for walk in about["walks"]] == [
         "simple", "trainable", "projected", "causal", "multihead", "cross", "document 004",
     ]  # fmt: skip
@@ -223,7 +223,7 @@ def test_a_page_that_computes_any_sentence(cli, tmp_path):
     refused(cli("--html", path), "--overwrite")
     options = ["--variant", "cross", "--memory", "du thé", "--heads", 3, "--head", 2, "--seed", 3]
     assert cli("a cup of tea", *options, "--html", path, "--overwrite")[0] == 0
-    about, walks = of_page(path)
+    about, walks = read_page(path)
     assert (about["text"], about["memory"], about["start"]) == ("a cup of tea", "du thé", 5)
     assert (walks[5][0]["heads"], walks[5][0]["head"]) == (3, 2)
     assert [head.get("seed") for head, _ in walks] == [3] * 6 + [None]
@@ -234,7 +234,7 @@ def test_a_page_that_computes_any_sentence(cli, tmp_path):
 def test_a_page_of_a_model(cli, model, tmp_path):
     path, where = tmp_path / "walk.html", ["--model", model, "--layer", 1]
     assert cli("with one step", *where, "--html", path)[0] == 0
-    _, [(head, _)] = of_page(path)
+    _, [(head, _)] = read_page(path)
     expected = json.loads(cli("with one step", *where, "--json")[1])
     assert head["tokens"] == expected["tokens"]
     assert {step["name"] for step in expected["steps"]} <= {s["name"] for s in head["stages"]}

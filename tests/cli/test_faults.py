@@ -8,7 +8,7 @@ from command_checks import refused, train
 
 from heedful.files import load_tensors
 from heedful.train import Training, read_metrics
-from heedful.train.run_directory import owning
+from heedful.train.run_directory import lock_run
 from heedful.views import terminal
 
 TEXT = "".join(f"Bottle {i} of {i * i} on the wall.\n" for i in range(100))
@@ -24,17 +24,17 @@ def text(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory):
+def trained(tmp_path_factory):
     """A short training run. Do not change it."""
-    return train(tmp_path_factory.mktemp("kept"), TEXT, *SMALL, "--steps", "2")
+    return train(tmp_path_factory.mktemp("trained"), TEXT, *SMALL, "--steps", "2")
 
 
-def test_a_second_process_cannot_resume_a_run(kept, cli):
-    files = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()}
-    with owning(kept):
-        second = cli("train", "--out", kept, "--resume", "--learning-rate", "0.5")
+def test_a_second_process_cannot_resume_a_run(trained, cli):
+    files = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
+    with lock_run(trained):
+        second = cli("train", "--out", trained, "--resume", "--learning-rate", "0.5")
     refused(second, "being written by another process")
-    assert {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()} == files
+    assert {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()} == files
 
 
 REFUSED = {
@@ -48,22 +48,22 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("option", REFUSED)
-def test_a_refused_setting_is_not_stored_on_resume(option, kept, cli):
-    recipe = kept / "state/recipe.json"
+def test_a_refused_setting_is_not_stored_on_resume(option, trained, cli):
+    recipe = trained / "state/recipe.json"
     before = recipe.read_bytes()
-    refused(cli("train", "--out", kept, "--resume", *option.split()), REFUSED[option])
+    refused(cli("train", "--out", trained, "--resume", *option.split()), REFUSED[option])
     assert recipe.read_bytes() == before
 
 
-class Ended:
+class LostOutput:
     """An output that raises an error after some lines."""
 
     def __init__(self, lines, error):
-        self.left, self.error = lines, error
+        self.lines, self.error = lines, error
 
     def write(self, text):
-        self.left -= text.count("\n")
-        if self.left < 0:
+        self.lines -= text.count("\n")
+        if self.lines < 0:
             raise self.error
         return len(text)
 
@@ -77,7 +77,7 @@ PIPE, FULL = BrokenPipeError(32, "Broken pipe"), OSError(28, "No space left on d
 @pytest.mark.parametrize(("lines", "error"), [(0, FULL), (14, PIPE), (14, FULL)])
 def test_a_lost_output_saves_the_run(lines, error, text, cli, tmp_path, monkeypatch):
     out = tmp_path / "run"
-    screen = terminal._Console(file=Ended(lines, error), width=200)
+    screen = terminal._Console(file=LostOutput(lines, error), width=200)
     monkeypatch.setattr(terminal, "console", lambda: screen)
     result = cli("train", text, "--out", out, *SMALL, "--steps", "90")
     refused(result, "standard output cannot be written", f"train --out {out} --resume")
@@ -90,12 +90,12 @@ def test_a_lost_output_saves_the_run(lines, error, text, cli, tmp_path, monkeypa
     assert cli("train", "--out", out, "--resume", "--steps", step + 1)[0] == 0
 
 
-def signalled(monkeypatch, number, times, at):
-    """Send a signal during a step; twice, as a shell repeats it when its terminal closes."""
+def send_signal(monkeypatch, number, times, step_index):
+    """Send a signal `times` times during a step."""
     step = Training._step
 
     def stepped(self, metrics):
-        if self.progress.step == at:
+        if self.progress.step == step_index:
             for _ in range(times):
                 os.kill(os.getpid(), number)
         return step(self, metrics)
@@ -106,7 +106,7 @@ def signalled(monkeypatch, number, times, at):
 @pytest.mark.parametrize(("number", "times"), [(signal.SIGHUP, 2), (signal.SIGINT, 1)])
 def test_a_signal_saves_a_run_that_can_resume(number, times, text, cli, tmp_path, monkeypatch):
     out = tmp_path / "run"
-    signalled(monkeypatch, number, times, at=7)
+    send_signal(monkeypatch, number, times, step_index=7)
     status, output, _ = cli("train", text, "--out", out, *SMALL, "--steps", "20")
     assert status == 130
     assert "Stopped and saved at step 8" in output
@@ -117,7 +117,7 @@ def test_a_signal_saves_a_run_that_can_resume(number, times, text, cli, tmp_path
 
 
 def test_nohup_ignores_a_closed_terminal(text, cli, tmp_path, monkeypatch):
-    signalled(monkeypatch, signal.SIGHUP, 2, at=7)
+    send_signal(monkeypatch, signal.SIGHUP, 2, step_index=7)
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
         assert cli("train", text, "--out", tmp_path / "r", *SMALL, "--steps", "9")[0] == 0

@@ -69,7 +69,7 @@ def t5(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def mpnet(tmp_path_factory):
-    """A model whose axes no door is told, so that their layout is the usual one."""
+    """A model whose attention axes no door reports, so its layout is "usual"."""
     config = transformers.MPNetConfig(**SMALL, intermediate_size=32, max_position_embeddings=40)
     return saved(
         transformers.MPNetModel(config), fast(of_bytes()), tmp_path_factory.mktemp("mpnet")
@@ -82,7 +82,7 @@ def eager(directory, family, **inputs):
         return model(**inputs, output_attentions=True)
 
 
-def followed(map_, ids):
+def induction_scores(map_, ids):
     """Return the induction score of each head by definition."""
     places = [[m for m in range(1, n) if ids[m - 1] == ids[n]] for n in range(len(ids))]
     rows = [map_[:, n, keys].sum(-1) for n, keys in enumerate(places) if keys]
@@ -115,20 +115,20 @@ def test_an_encoder_decoder_is_recorded_over_a_text_and_its_translation(t5, cli,
     assert [line.split()[1] for line in lines] == [c.kind for c in calls for _ in range(3)]
     rows = json.loads(cli("heads", tmp_path / "r", "--json")[1])
     for name, maps, tokens in zip(("self", "causal"), parts[:2], (ids, target), strict=True):
-        wanted = [score for map_ in maps for score in followed(map_[0], tokens[0])]
+        expected = [score for map_ in maps for score in induction_scores(map_[0], tokens[0])]
         assert [row["induction"] for row in rows if row["attention"] == name] == [
-            score and pytest.approx(score, abs=1e-5) for score in wanted
+            score and pytest.approx(score, abs=1e-5) for score in expected
         ]
-    crossing = [row for row in rows if row["attention"] == "cross"]
-    assert len(crossing) == 6
-    for row in crossing:
+    cross_rows = [row for row in rows if row["attention"] == "cross"]
+    assert len(cross_rows) == 6
+    for row in cross_rows:
         assert row["previous"] is row["self"] is row["induction"] is None
 
 
 def test_verify_turns_usual_layouts_into_verified(mpnet, cli, tmp_path):
     path = tmp_path / "r"
-    about = json.loads(cli("record", mpnet, "the cat", "--out", path, "--json")[1])
-    assert [call["layout"] for call in about["calls"]] == ["usual"] * 2
+    summary = json.loads(cli("record", mpnet, "the cat", "--out", path, "--json")[1])
+    assert [call["layout"] for call in summary["calls"]] == ["usual"] * 2
     before = [call.weights() for call in heedful.load(path)]
     status, output, error = cli("record", mpnet, "the cat", "--out", path, "--verify")
     assert (status, error) == (0, "layout of 2 calls: verified\n")

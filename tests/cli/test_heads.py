@@ -9,7 +9,7 @@ from command_checks import misused, refused
 from head_scores_by_definition import means
 
 import heedful
-from heedful.cli.record import certified, heads_in_words
+from heedful.cli.record import check_in_words, heads_in_words
 from heedful.recording import from_attentions
 
 TEXT = "day and night, day and night"
@@ -51,7 +51,7 @@ def test_heads_of_a_model_sorted(night, cli):
 def test_errors_are_one_line(night, cli, tmp_path):
     for arguments, words in [
         (["record", night, "day " * 200, "--out", tmp_path / "x"], "context of 32"),
-        (["heads", night / "config.json"], "is no recording"),
+        (["heads", night / "config.json"], "is not a recording"),
         (["heads", tmp_path / "nothing", TEXT], "nothing"),
         (["heads", "nothing.safetensors", "--json"], "written by recording.save"),
         (["record", night, TEXT, "--out", tmp_path / "x", "--layers", "7"], "from 0 to 1"),
@@ -67,15 +67,15 @@ def test_errors_are_one_line(night, cli, tmp_path):
     refused(cli("heads", none), "no sequence in layer 0")
 
 
-@pytest.mark.parametrize("there", ["model.safetensors", "tokenizer.json", "", "empty", "no/x",
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "", "empty", "no/x",
                                    "tokenizer.json/x"])  # fmt: skip
-def test_nothing_but_a_recording_is_replaced(there, night, cli, tmp_path, monkeypatch):
+def test_nothing_but_a_recording_is_replaced(name, night, cli, tmp_path, monkeypatch):
     """The error is raised before the model is opened."""
     monkeypatch.setattr("heedful.loaded.open_model", lambda *_, **__: pytest.fail("opened"))
     run = shutil.copytree(night, tmp_path / "run")
     (run / "empty").touch()
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    refused(cli("record", run, TEXT, "--out", run / there), str(run / there))
+    refused(cli("record", run, TEXT, "--out", run / name), str(run / name))
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
@@ -107,11 +107,11 @@ def test_some_layers_and_heads_keep_the_numbers_of_the_model(night, cli, tmp_pat
 
 def test_calls_that_cannot_be_compared_are_counted(night, cli, tmp_path):
     recording = from_attentions([torch.eye(3).expand(1, 2, 3, 3)] * 3)
-    assert certified(recording) == "nothing: not compared: only the weights are known"
+    assert check_in_words(recording) == "nothing: not compared: only the weights are known"
     with heedful.record(HALF) as half:
         HALF(torch.randn(1, 2, 5, 4))
-    assert "1 of 2 not" in certified(half)
-    assert "nan" not in certified(half)
+    assert "1 of 2 not" in check_in_words(half)
+    assert "nan" not in check_in_words(half)
 
 
 class Half(torch.nn.Module):
@@ -157,10 +157,10 @@ def test_a_batch_shows_all_sequences_or_the_requested_sequence(cli, tmp_path):
 
 
 def test_the_evidence_of_each_kind(cli, tmp_path):
-    looks_back = torch.eye(12).roll(-1, 1)
-    looks_back[0] = torch.eye(12)[0]
-    looks_back[1:] = torch.eye(12)[:-1]
-    maps = torch.stack([looks_back, torch.ones(12, 12).tril() / torch.arange(1, 13)[:, None]])
+    previous_token = torch.eye(12).roll(-1, 1)
+    previous_token[0] = torch.eye(12)[0]
+    previous_token[1:] = torch.eye(12)[:-1]
+    maps = torch.stack([previous_token, torch.ones(12, 12).tril() / torch.arange(1, 13)[:, None]])
     path = from_attentions([maps[None]]).save(tmp_path / "r.safetensors")
     header, first, second = cli("heads", path, "--evidence")[1].splitlines()[:3]
     assert header.split() == ["head", "kind", "score", "chance", "queries", "why"]

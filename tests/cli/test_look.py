@@ -36,7 +36,7 @@ def test_a_page_is_written_and_its_contents_are_reported(recorded, cli, tmp_path
     assert second.startswith("This page computes every weight")
     assert "<title>first · heedful</title>" in page.read_text("utf-8")
     page.write_text("mine")
-    refused(cli("look", recorded, "--html", page), "is there already", "--overwrite")
+    refused(cli("look", recorded, "--html", page), "already exists", "--overwrite")
     assert page.read_text() == "mine"
     assert cli("look", recorded, "--html", page, "--overwrite")[0] == 0
     refused(cli("look", "none/here", "a" * 999, "--html", tmp_path), "is a folder", "page.html")
@@ -45,7 +45,7 @@ def test_a_page_is_written_and_its_contents_are_reported(recorded, cli, tmp_path
 
 def test_wrong_usage_suggests_a_command(recorded, cli, tmp_path):
     misused(cli("look"), "heedful look first.safetensors", '"The import statement"')
-    misused(cli("look", recorded, "a text"), "have their texts")
+    misused(cli("look", recorded, "a text"), "without a text")
     misused(cli("look", recorded, "--cut"), "already has its text")
     misused(cli("look", recorded, "--limit", "3"), "--limit needs --html")
     misused(cli("look", recorded, "--overwrite"), "--overwrite needs --html")
@@ -57,7 +57,7 @@ def test_wrong_usage_suggests_a_command(recorded, cli, tmp_path):
 def test_files_that_are_not_recordings_are_refused(recorded, cli, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("no recording")
-    refused(cli("look", text), "is no recording")
+    refused(cli("look", text), "is not a recording")
     refused(cli("look", tmp_path / "none.safetensors"), "no file")
     refused(cli("look", recorded, tmp_path / "none.safetensors"), "no file")
     refused(cli("look", tmp_path, "a text"), "config.json")

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from command_checks import refused
-from small_runs import recipe, started
+from small_runs import recipe, write_plan
 
 from heedful import __version__, torchrun
 from heedful.cli.main import COMMANDS, SHARED
@@ -26,12 +26,12 @@ def process(monkeypatch):
     """Set the environment of one of two processes of torchrun."""
     monkeypatch.setattr(torchrun, "GRACE", 0.0)  # do not wait for torchrun to end the process
 
-    def be(rank):
+    def set_rank(rank):
         named = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "localhost", "MASTER_PORT": 1}
         for name, value in named.items():
             monkeypatch.setenv(name, str(value))
 
-    return be
+    return set_rank
 
 
 def test_other_commands_are_refused_once_in_several_processes(process, cli):
@@ -59,7 +59,7 @@ def test_only_the_first_process_records_wrong_usage(wrong, process, cli, tmp_pat
 
 @pytest.mark.parametrize(("cut", "processes", "words"), [(False, 2, "DDP"), (True, 5, "FSDP2")])
 def test_processes_and_the_memory_of_each_are_printed(cut, processes, words, tmp_path):
-    plan = started(tmp_path, batch=12, shard=cut)
+    plan = write_plan(tmp_path, batch=12, shard=cut)
     prepared = prepare_run(plan)
     training = open_training(plan, prepared)
     training.processes, training.runner = Processes(1, processes), SimpleNamespace(is_sharded=cut)

@@ -117,7 +117,7 @@ def test_files_left_out_of_a_folder_are_reported_once(tmp_path, capsys):
     assert run(["train", str(folder), "--out", str(out), *KINDS["generate"], *SMALL]) == 0
     captured = capsys.readouterr()
     [line] = captured.err.splitlines()
-    assert line.startswith(f"left out of {folder}, as no text: cover.png; --include")
+    assert line.startswith(f"skipped binary files in {folder}: cover.png; --include")
     assert str(folder / "a.md") in captured.out.replace("\n        ", "")
 
 

@@ -22,25 +22,25 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def kept(trained, tmp_path_factory):
+def recorded(trained, tmp_path_factory):
     opened = heedful.open(trained, device="cpu")
-    return opened.record("day and night\nday?\n").save(tmp_path_factory.mktemp("kept") / "r")
+    return opened.record("day and night\nday?\n").save(tmp_path_factory.mktemp("recorded") / "r")
 
 
-def test_a_marked_text_is_read_without_its_marks(trained, kept, cli, tmp_path):
+def test_a_marked_text_is_read_without_its_marks(trained, recorded, cli, tmp_path):
     prompt = tmp_path / "prompt.txt"
     prompt.write_text(PROMPT)
     status, output, error = cli("heads", trained, "--file", prompt, "--segments", "@@", "--json")
     assert (status, error) == (0, "")
     rows = json.loads(output)
-    expected = heedful.load(kept).segments({"day": slice(0, 14), "2": slice(14, 19)})
+    expected = heedful.load(recorded).segments({"day": slice(0, 14), "2": slice(14, 19)})
     assert [(row["layer"], row["head"], row["from"], row["to"]) for row in rows] == [
         (row.layer, row.head, row.from_, row.to) for row in expected
     ]
     assert [row["share"] for row in rows] == pytest.approx([r.share for r in expected], abs=1e-5)
-    ranges = ["heads", kept, "--segments", "day=0:14,2=14:"]
-    again = json.loads(cli(*ranges, "--json")[1])
-    assert [row["share"] for row in again] == pytest.approx(
+    ranges = ["heads", recorded, "--segments", "day=0:14,2=14:"]
+    from_recording = json.loads(cli(*ranges, "--json")[1])
+    assert [row["share"] for row in from_recording] == pytest.approx(
         [row["share"] for row in rows], abs=1e-5
     )
     lines = cli(*ranges)[1].splitlines()
@@ -50,8 +50,8 @@ def test_a_marked_text_is_read_without_its_marks(trained, kept, cli, tmp_path):
     assert lines[15:] == ["", "proof: proved; layout: told"]
 
 
-def test_sorted_by_a_pair_over_heads_and_as_evidence(kept, cli):
-    ranges = ["heads", kept, "--segments", "a=0:14,b=14:"]
+def test_sorted_by_a_pair_over_heads_and_as_evidence(recorded, cli):
+    ranges = ["heads", recorded, "--segments", "a=0:14,b=14:"]
     rows = json.loads(cli(*ranges, "--sort", "b:a", "--count", "2", "--json")[1])
     assert [(row["from"], row["to"]) for row in rows] == [("b", "a"), ("b", "b")] * 2
     every = json.loads(cli(*ranges, "--json")[1])
@@ -68,22 +68,22 @@ def test_sorted_by_a_pair_over_heads_and_as_evidence(kept, cli):
     ]  # fmt: skip
 
 
-def test_errors_are_one_line(trained, kept, cli):
+def test_errors_are_one_line(trained, recorded, cli):
     for arguments, word in [
-        ([kept, "--segments", "@@"], "@@"),
-        ([kept, "--segments", "a=0:99"], "19"),
-        ([kept, "--segments", "a=4:4"], "'a'"),
-        ([kept, "--segments", "rest=0:4"], "'rest'"),
-        ([kept, "--segments", "a=0:4", "--sort", "a:b"], "a:rest"),
+        ([recorded, "--segments", "@@"], "@@"),
+        ([recorded, "--segments", "a=0:99"], "19"),
+        ([recorded, "--segments", "a=4:4"], "'a'"),
+        ([recorded, "--segments", "rest=0:4"], "'rest'"),
+        ([recorded, "--segments", "a=0:4", "--sort", "a:b"], "a:rest"),
         ([trained, "day", "--segments", "@@"], "@@"),
         ([trained, "@@a\n@@b\nday", "--segments", "@@"], "'a'"),
     ]:
         refused(cli("heads", *arguments), word)
     for ranges in ("a=0:4,b", "a=0-9", "a=", "a=3:,a=0:2"):
-        misused(cli("heads", kept, "--segments", ranges))
-    misused(cli("heads", kept, "--segments", "a=0:4", "--sort", "previous"), "--sort")
-    misused(cli("heads", kept, "--sort", "a:b"), "--segments")
-    misused(cli("heads", kept, "--over-heads"), "--over-heads")
+        misused(cli("heads", recorded, "--segments", ranges))
+    misused(cli("heads", recorded, "--segments", "a=0:4", "--sort", "previous"), "--sort")
+    misused(cli("heads", recorded, "--sort", "a:b"), "--segments")
+    misused(cli("heads", recorded, "--over-heads"), "--over-heads")
 
 
 def test_several_ranges_of_one_name_are_one_segment():

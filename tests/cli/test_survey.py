@@ -91,7 +91,7 @@ def test_unreadable_texts_give_an_error_and_no_table(night, tmp_path, cli):
     assert (status, output) == (1, "")
     lines = error.splitlines()
     assert len(lines) == 10 + 2
-    assert lines[10] == "left out: 2 more; --json has all"
+    assert lines[10] == "left out: 2 more; --json lists all"
     assert lines[11].startswith("heedful: no text could be read; expected at least one text")
     status, output, error = cli("heads", night, "--texts", tmp_path, "--json")
     result = json.loads(output)
@@ -114,7 +114,7 @@ def test_options_that_exclude_texts(arguments, night, folder, cli):
 def test_missing_paths(night, folder, cli):
     refused(cli("heads", night, "--texts", folder / "none"), "none")
     refused(cli("heads", night, "--texts", folder, "--include", "*.html"), "*.html")
-    refused(cli("heads", night, "--texts", "-"), "standard input among many texts")
+    refused(cli("heads", night, "--texts", "-"), "standard input can be read only once")
     misused(cli("heads", night / "model.safetensors", "--texts", folder), "--texts")
     refused(cli("heads", folder / "none", "--texts", folder), "none")
     [[status, *heavy]] = heavy_modules(["heads", str(folder / "none"), "--texts", str(folder)])

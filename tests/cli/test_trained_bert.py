@@ -57,13 +57,13 @@ def maps():
 
 
 def test_twenty_tokens_are_recorded_without_padding(theirs, maps, cli, tmp_path):
-    wanted = theirs(SENTENCE)
-    assert len(wanted) == 20
+    expected = theirs(SENTENCE)
+    assert len(expected) == 20
     out, error = cli("record", MODEL, SENTENCE, "--out", tmp_path / "r")
     assert "6 layers, 12 heads each" in out
     assert error == ""
     recording = heedful.load(tmp_path / "r")
-    assert recording[0].tokens == wanted
+    assert recording[0].tokens == expected
     for call, map_ in zip(recording, maps, strict=True):
         torch.testing.assert_close(call.weights(), map_, atol=1e-5, rtol=0)
     rows = json.loads(cli("heads", MODEL, SENTENCE, "--json")[0])

@@ -62,7 +62,7 @@ def test_look_shows_each_recording_with_its_step_and_losses(watched, cli, tmp_pa
     metrics = read_metrics(watched / "metrics.jsonl")
     means = {line["step"]: line["mean_loss"] for line in metrics if "mean_loss" in line}
     checks = {m["step"]: m["validation_loss"] for m in metrics if "validation_loss" in m}
-    assert [tuple(moment) for moment in texts.moments] == [
+    assert [tuple(moment) for moment in texts.training_steps] == [
         (0, 0, None, checks[0], 0),
         (1, 2, means[2], checks[0], 0),
         (2, 4, means[4], checks[4], 4),

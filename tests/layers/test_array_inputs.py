@@ -38,7 +38,7 @@ def sources(name, *lead):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_one_sequence_is_a_batch_of_one_without_its_batch(name):
+def test_a_single_sequence_equals_a_batch_of_one(name):
     layer = LAYERS[name]().double()
     inputs = [torch.from_numpy(x) for x in sources(name)]
     batch = [x[None] for x in inputs]
@@ -52,9 +52,9 @@ def test_one_sequence_is_a_batch_of_one_without_its_batch(name):
     assert layer(*inputs).shape == torch.Size([7, layer(*batch).shape[-1]])
 
 
-def test_one_sequence_with_a_mask_angles_and_a_cache():
+def test_a_single_sequence_with_a_mask_angles_and_a_cache():
     layer, x, angles = MultiHeadAttention(8, 2), torch.randn(5, 8), rotary(torch.arange(5), 4)
-    mask = torch.rand(2, 5, 5) > 0.3  # of each head
+    mask = torch.rand(2, 5, 5) > 0.3  # a mask per head
     options = {"rotary": angles, "causal": True}
     single, batched = layer(x, mask=mask, **options), layer(x[None], mask=mask, **options)
     torch.testing.assert_close(single, batched[0])
@@ -70,15 +70,15 @@ def test_one_sequence_with_a_mask_angles_and_a_cache():
 @pytest.mark.parametrize("lead", [(), (2,)])
 @pytest.mark.parametrize("double", [False, True])
 def test_arrays_of_float64_give_arrays_of_float64(name, lead, double):
-    """Also with float32 weights: they are converted to float64 for the computation."""
+    """Also with float32 weights, which are converted to float64 for the computation."""
     layer = LAYERS[name]()
     layer = layer.double() if double else layer
     arrays = sources(name, *lead)
     copies = [weight.clone() for weight in layer.parameters()]
     methods = [name for name in ("forward", "project", "steps") if hasattr(layer, name)]
     results = {name: getattr(layer, name)(*arrays) for name in methods}
-    for before, weight in zip(copies, layer.parameters(), strict=True):
-        assert torch.equal(before, weight)  # also the type
+    for copy, weight in zip(copies, layer.parameters(), strict=True):
+        assert torch.equal(copy, weight)  # also the dtype
     layer.double()
     tensors = [torch.from_numpy(x) for x in arrays]
     for method, result in results.items():
@@ -93,7 +93,7 @@ def test_arrays_of_float64_give_arrays_of_float64(name, lead, double):
             np.testing.assert_allclose(array, tensor.detach(), atol=1e-12)
 
 
-def test_the_wider_of_two_types_counts():
+def test_the_wider_of_two_types_is_used():
     x = RANDOM.standard_normal((5, 6))
     for weights, array_type, result_type in [
         (torch.float32, np.float16, np.float32),
@@ -107,7 +107,7 @@ def test_the_wider_of_two_types_counts():
 def test_masks_of_arrays_equal_loops_in_numpy():
     layer, x = SimpleSelfAttention(), RANDOM.standard_normal((5, 3))
     mask = RANDOM.random((5, 5)) > 0.4
-    mask[2] = False  # may attend to nothing
+    mask[2] = False  # may attend to no key
     expected, _ = oracle.attention(*[torch.from_numpy(x)] * 3, mask, scale=1.0)
     np.testing.assert_allclose(layer(x, mask=mask), expected, atol=1e-12)
     keep = np.array([True, True, False, True, False])
@@ -115,32 +115,32 @@ def test_masks_of_arrays_equal_loops_in_numpy():
     np.testing.assert_allclose(padded[0], layer(x[keep])[0], atol=1e-12)
 
 
-def document_001(x, query, key, value, back):
-    """Compute `self_attention` as in document 001."""
+def document_001(x, query, key, value, output):
+    """Compute `self_attention` as in document 001 (Pahwa)."""
     queries, keys, values = x @ query, x @ key, x @ value
     weights = scipy.special.softmax(queries @ keys.T / np.sqrt(keys.shape[-1]), axis=1)
-    return weights @ values @ back + x
+    return weights @ values @ output + x
 
 
 @pytest.mark.parametrize("value_width", [16, 11])
-def test_document_001_with_its_own_matrices(value_width):
+def test_document_001_with_its_matrices(value_width):
     query, key = RANDOM.random((2, 128, 16))
-    value, back = RANDOM.random((128, value_width)), RANDOM.random((value_width, 128))
+    value, output = RANDOM.random((128, value_width)), RANDOM.random((value_width, 128))
     x = RANDOM.random((7, 128))
-    layer = SelfAttention.from_matrices(query, key, value, back, residual=True)
-    expected = document_001(x, query, key, value, back)
+    layer = SelfAttention.from_matrices(query, key, value, output, residual=True)
+    expected = document_001(x, query, key, value, output)
     np.testing.assert_allclose(layer(x), expected, rtol=1e-11)
-    as_tensors = [torch.from_numpy(matrix) for matrix in (query, key, value, back)]
+    as_tensors = [torch.from_numpy(matrix) for matrix in (query, key, value, output)]
     tensors = SelfAttention.from_matrices(*as_tensors, residual=True)
     np.testing.assert_allclose(tensors(torch.from_numpy(x)).detach(), expected, rtol=1e-11)
     assert all(weight.requires_grad for weight in tensors.parameters())
-    for matrix, before in zip((query, key), layer.project(x), strict=False):
-        np.testing.assert_allclose(x @ matrix, before, rtol=1e-11)
+    for matrix, projected in zip((query, key), layer.project(x), strict=False):
+        np.testing.assert_allclose(x @ matrix, projected, rtol=1e-11)
     matrix = as_tensors[0]
-    assert matrix.data_ptr() != tensors.query.weight.data_ptr()  # training changes no matrix
+    assert matrix.data_ptr() != tensors.query.weight.data_ptr()  # a copy
 
 
-def test_matrices_without_a_way_back_and_causal():
+def test_causal_attention_from_matrices_without_output():
     query, key, value = RANDOM.random((3, 3, 2))
     x = np.array(EMBEDDINGS)
     allowed = np.tri(6, dtype=bool)
@@ -151,7 +151,7 @@ def test_matrices_without_a_way_back_and_causal():
     assert layer.dropout == 0.0
 
 
-def test_what_cannot_be_meant(as_a_user):
+def test_invalid_matrices_and_inputs(as_a_user):
     W = np.ones((6, 4))
     for matrices, words in [
         ((W, W.T, W), r"key \(4, 6\).*transpose"),

@@ -27,7 +27,7 @@ GATED = {
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("name", [*FORMULAS, *GATED])
-def test_feed_forward_is_its_formula(name, bias):
+def test_feed_forward_equals_its_formula(name, bias):
     layer = feed_forward(5, 11, name, bias=bias).double()
     x = torch.randn(3, 7, 5, dtype=torch.float64)
     added = [array(part.bias) if bias else 0 for part in (layer.enter, layer.output)]

@@ -29,7 +29,7 @@ def model(reach):
 @given(
     st.integers(1, 3), st.integers(1, 9), st.integers(1, 5), st.integers(1, 6), st.integers(0, 99)
 )
-def test_each_token_gets_those_before_it_weighted(batch, tokens, width, reach, seed):
+def test_each_token_gets_a_weighted_sum_of_previous_tokens(batch, tokens, width, reach, seed):
     torch.manual_seed(seed)
     layer = random_layer(width, reach)
     x = torch.randn(batch, tokens, width, dtype=torch.float64)
@@ -45,7 +45,7 @@ def test_each_token_gets_those_before_it_weighted(batch, tokens, width, reach, s
     np.testing.assert_allclose(layer(x, keep).detach(), masked, atol=1e-12)
 
 
-def test_its_gradients_are_those_of_finite_differences():
+def test_gradients_equal_finite_differences():
     layer, x = random_layer(4, 2), torch.randn(2, 5, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x, *_: layer(x), (x, *layer.weights))
 
@@ -63,24 +63,24 @@ def test_padding_before_a_text_changes_nothing_with_or_without_a_cache():
     cache.grow(11)
     later = gpt(padded[:, 4:], keep=keep, cache=cache).logits
     torch.testing.assert_close(later, full[:, 2:], **close)
-    cache.cut(7)  # the same tokens again, after those that are left
+    cache.cut(7)  # then the same tokens again
     again = gpt(padded[:, 7:], keep=keep, cache=cache).logits
     torch.testing.assert_close(again, full[:, 5:], **close)
 
 
-def test_its_numbers_are_explained():
+def test_explain_shows_the_convolution():
     gpt, ids = model(2), torch.tensor([[4, 9, 1, 7]])
     section, *_ = explain_gpt(gpt, ids, pieces=lambda ids: [f"<{id}>" for id in ids]).sections
-    before, joint = section.stages[-2:]
+    added, total = section.stages[-2:]
     x = gpt.tokens(ids)[0].detach().numpy()
     first, second = (weight.detach().numpy() for weight in gpt.convolution.weights)
     expected = np.zeros_like(x)
     expected[1:] += first * x[:-1]
     expected[2:] += second * x[:-2]
-    np.testing.assert_allclose(before.numbers(), expected, atol=1e-6)
-    np.testing.assert_allclose(joint.numbers(), x + expected, atol=1e-6)
-    terms = before.how(0, 3, 5)
+    np.testing.assert_allclose(added.numbers(), expected, atol=1e-6)
+    np.testing.assert_allclose(total.numbers(), x + expected, atol=1e-6)
+    terms = added.how(0, 3, 5)
     np.testing.assert_allclose(terms.numbers, [x[2, 5], first[5], x[1, 5], second[5]], atol=1e-6)
-    assert before.how(0, 0, 5).numbers == ()
-    assert not before.numbers()[0].signbit().any()  # or the page says −0.0000
-    torch.testing.assert_close(joint.numbers(), gpt.hidden_states(ids)[0][0], atol=1e-6, rtol=0)
+    assert added.how(0, 0, 5).numbers == ()
+    assert not added.numbers()[0].signbit().any()  # the page would show −0.0000
+    torch.testing.assert_close(total.numbers(), gpt.hidden_states(ids)[0][0], atol=1e-6, rtol=0)

@@ -1,4 +1,4 @@
-"""Cross-attention against torch's, with a memory of another width, padding and a cache."""
+"""Cross-attention against torch, with a memory of another width, padding and a cache."""
 
 import pytest
 import torch
@@ -10,14 +10,14 @@ from heedful.layers import CrossAttention, KeyValueCache
 from heedful.ops.masks import Padding
 
 
-def as_torchs(layer, width, memory_width):
+def torch_layer(layer, width, memory_width):
     """Return an nn.MultiheadAttention with the weights of the layer."""
     reference = torch.nn.MultiheadAttention(
         width, layer.heads, kdim=memory_width, vdim=memory_width, batch_first=True
     )
     key, value = layer.memory.weight.chunk(2)
     weights = {"q_proj_weight": layer.query.weight, "k_proj_weight": key, "v_proj_weight": value}
-    if width == memory_width:  # equal shapes: it has a single matrix
+    if width == memory_width:  # then torch has a single matrix
         weights = {"in_proj_weight": torch.cat([layer.query.weight, key, value])}
     key_bias, value_bias = layer.memory.bias.chunk(2)
     weights |= {
@@ -35,14 +35,14 @@ def as_torchs(layer, width, memory_width):
     head_width=st.integers(1, 4),
     memory_width=st.integers(1, 9),
     tokens=st.integers(1, 7),
-    others=st.integers(1, 9),
+    keys=st.integers(1, 9),
 )
-def test_it_equals_torchs_own(heads, head_width, memory_width, tokens, others):
+def test_outputs_and_gradients_equal_torch(heads, head_width, memory_width, tokens, keys):
     width = heads * head_width
     layer = CrossAttention(width, memory_width, heads=heads, bias=True)
-    reference = as_torchs(layer, width, memory_width)
-    inputs = [torch.randn(2, tokens, width), torch.randn(2, others, memory_width)]
-    keep = torch.arange(others) < torch.tensor([[others], [max(1, others - 2)]])
+    reference = torch_layer(layer, width, memory_width)
+    inputs = [torch.randn(2, tokens, width), torch.randn(2, keys, memory_width)]
+    keep = torch.arange(keys) < torch.tensor([[keys], [max(1, keys - 2)]])
     direction = torch.randn(2, tokens, width)
     results = []
     for call in (
@@ -85,7 +85,7 @@ def test_gradients():
     assert torch.autograd.gradcheck(lambda x, memory, *_: layer(x, memory), inputs)
 
 
-def test_what_does_not_fit(as_a_user):
+def test_wrong_arguments_are_refused(as_a_user):
     layer = CrossAttention(8, 5, heads=2)
     x, memory = torch.zeros(3, 4, 8), torch.zeros(3, 7, 5)
     cache = cache_for(layer, 3, 9)
@@ -93,10 +93,10 @@ def test_what_does_not_fit(as_a_user):
     for call, words in [
         (lambda: layer(x, torch.zeros(3, 7, 8)), r"memory of width 8; expected .* 5"),
         (lambda: layer(x, memory[0]), r"memory of shape \(7, 5\)"),
-        (lambda: layer(x, memory[:1]), r"batch 1 for x of batch 3"),  # it would broadcast
+        (lambda: layer(x, memory[:1]), "batch size 1 for x of batch size 3"),
         (lambda: CrossAttention(8, 0), r"a memory of width 0"),
         (lambda: CrossAttention(8, heads=3), "divides the width"),
-        (lambda: layer(x[:1], memory[:1], cache=cache), r"a cache for a batch of 3"),
+        (lambda: layer(x[:1], memory[:1], cache=cache), "a cache for batch size 3"),
         (lambda: CrossAttention(8, 5, heads=4)(x, memory, cache=cache), "2 heads of width 4"),
         (lambda: layer(x, memory[:, :6], cache=cache), r"the 7 tokens in the cache"),
     ]:

@@ -14,7 +14,7 @@ from heedful.ops.masks import Padding, Window
 from heedful.ops.positions import rotary
 
 
-def copied(ours, torchs):
+def with_weights(ours, torchs):
     """Copy the weights of our layer to torch's multi-head attention."""
     with torch.no_grad():
         torchs.in_proj_weight.copy_(ours.projection.weight)
@@ -24,18 +24,18 @@ def copied(ours, torchs):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_output_and_gradients_equal_torchs_own(causal):
+def test_output_and_gradients_equal_torch(causal):
     ours = MultiHeadAttention(12, 3, bias=True).double()
-    reference = copied(ours, nn.MultiheadAttention(12, 3, batch_first=True).double())
+    reference = with_weights(ours, nn.MultiheadAttention(12, 3, batch_first=True).double())
     x = torch.randn(2, 7, 12, dtype=torch.float64, requires_grad=True)
     forbidden = torch.ones(7, 7, dtype=torch.bool).triu(1) if causal else None
     expected, weights = reference(x, x, x, attn_mask=forbidden, average_attn_weights=False)
-    got = ours(x, causal=causal)
+    output = ours(x, causal=causal)
     torch.testing.assert_close(ours.steps(x, causal=causal).weights, weights, atol=1e-12, rtol=0)
-    torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
-    ahead = torch.randn_like(got)
-    expected_gradients = torch.autograd.grad(expected, [x, reference.in_proj_weight], ahead)
-    gradients = torch.autograd.grad(got, [x, ours.projection.weight], ahead)
+    torch.testing.assert_close(output, expected, atol=1e-12, rtol=0)
+    direction = torch.randn_like(output)
+    expected_gradients = torch.autograd.grad(expected, [x, reference.in_proj_weight], direction)
+    gradients = torch.autograd.grad(output, [x, ours.projection.weight], direction)
     for a, b in zip(gradients, expected_gradients, strict=True):
         torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
 
@@ -52,7 +52,7 @@ def test_grouped_keys_equal_repeated_keys():
     torch.testing.assert_close(grouped(x, causal=True), full(x, causal=True))
 
 
-def test_normalised_queries_and_keys_have_the_size_of_their_width():
+def test_qk_norm_gives_a_mean_square_of_1():
     layer = MultiHeadAttention(24, 3, qk_norm=True)
     query, key, value = layer.project(100 * torch.randn(2, 5, 24))
     for heads in (query, key):
@@ -61,7 +61,7 @@ def test_normalised_queries_and_keys_have_the_size_of_their_width():
 
 
 @pytest.mark.parametrize("mask", [None, Window(3), Padding.from_lengths([4, 9], 9)])
-def test_a_cache_read_piece_by_piece_equals_reading_at_once(mask):
+def test_pieces_with_a_cache_equal_a_single_pass(mask):
     layer = MultiHeadAttention(16, 4, kv_heads=2, qk_norm=True).eval()
     x = torch.randn(2, 9, 16)
     angles = rotary(torch.arange(9), 4)
@@ -70,12 +70,12 @@ def test_a_cache_read_piece_by_piece_equals_reading_at_once(mask):
     pieces = []
     for start, stop in [(0, 4), (4, 5), (5, 9)]:
         part = mask if not isinstance(mask, Padding) else Padding(mask.keep[:, :stop])
-        turned = tuple(t[start:stop] for t in angles)
-        pieces.append(layer(x[:, start:stop], causal=True, rotary=turned, mask=part, cache=cache))
+        rotary_ = tuple(t[start:stop] for t in angles)
+        pieces.append(layer(x[:, start:stop], causal=True, rotary=rotary_, mask=part, cache=cache))
     torch.testing.assert_close(torch.cat(pieces, dim=1), full, atol=1e-6, rtol=0)
 
 
-def test_a_full_cache_says_so():
+def test_a_full_cache_raises():
     cache = KeyValueCache(layers=1, batch=1, kv_heads=1, capacity=2, head_width=4)
     with pytest.raises(ArgumentError, match="capacity of 2"):
         cache[0].append(torch.zeros(1, 1, 3, 4), torch.zeros(1, 1, 3, 4))
@@ -118,12 +118,12 @@ def test_heads_that_do_not_divide_are_refused(arguments, words, as_a_user):
 
 
 @pytest.mark.parametrize("shape", [(12,), (2, 3, 5, 12)])
-def test_what_is_no_sequence_and_no_batch_is_refused(shape, as_a_user):
+def test_other_numbers_of_axes_are_refused(shape, as_a_user):
     with pytest.raises(ArgumentError, match=r"\(tokens, width\) or \(batch, tokens, width\)"):
         MultiHeadAttention(12, 3)(torch.zeros(shape))
 
 
-def test_rotated_heads_know_distances_and_not_places():
+def test_rotated_heads_depend_on_distances_only():
     layer = MultiHeadAttention(16, 4).double()
     x = torch.randn(2, 7, 16, dtype=torch.float64)
     near, far = (rotary(torch.arange(start, start + 7), 4) for start in (0, 900))

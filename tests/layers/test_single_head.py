@@ -19,20 +19,20 @@ LAYERS = {
 }
 
 
-def written_out(layer, x, causal):
+def by_numpy(layer, x, causal):
     """Compute the layer in NumPy from its parameters."""
     weights = {name: oracle.numpy(p) for name, p in layer.named_parameters()}
 
-    def through(name, x):
+    def project(name, x):
         if f"{name}.weight" not in weights:
             return x
         return x @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", 0.0)
 
-    query, key, value = (torch.from_numpy(through(n, x)) for n in ("query", "key", "value"))
+    query, key, value = (torch.from_numpy(project(n, x)) for n in ("query", "key", "value"))
     allowed = np.tri(x.shape[-2], dtype=bool) if causal else None
     scale = 1.0 if isinstance(layer, SimpleSelfAttention) else None
     context, shares = oracle.attention(query, key, value, allowed, scale=scale)
-    output = through("output", context)
+    output = project("output", context)
     return (x + output if getattr(layer, "residual", False) else output), shares
 
 
@@ -49,7 +49,7 @@ def test_each_layer_equals_loops_in_numpy(kind, lead, tokens, width, inner, seed
     torch.manual_seed(seed)
     layer = LAYERS[kind](width, inner).double()
     x = torch.randn(*lead, tokens, width, dtype=torch.float64)
-    output, weights = written_out(layer, x.numpy(), causal=kind == "causal")
+    output, weights = by_numpy(layer, x.numpy(), causal=kind == "causal")
     np.testing.assert_allclose(layer(x).detach(), output, atol=1e-11)
     np.testing.assert_allclose(layer.steps(x).weights.detach(), weights, atol=1e-12)
 
@@ -62,7 +62,7 @@ def test_gradients(kind):
 
 
 def test_document_002():
-    """Its last printed context vectors, to four decimals."""
+    """The last context vectors that document 002 (after Raschka) prints, to four decimals."""
     context = SimpleSelfAttention()(torch.tensor(EMBEDDINGS))
     printed = [[0.4421, 0.5931, 0.5790], [0.4419, 0.6515, 0.5683],
                [0.4431, 0.6496, 0.5671], [0.4304, 0.6298, 0.5510],
@@ -71,7 +71,7 @@ def test_document_002():
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_one_head_equals_torchs_own(causal):
+def test_a_single_head_equals_torch(causal):
     layer = SelfAttention(6, bias=True, project_back=True).double()
     reference = torch.nn.MultiheadAttention(6, 1, batch_first=True).double()
     parts = [getattr(layer, name) for name in ("query", "key", "value")]
@@ -88,7 +88,7 @@ def test_one_head_equals_torchs_own(causal):
     torch.testing.assert_close(*gradients, atol=1e-12, rtol=0)
 
 
-def test_what_does_not_fit(as_a_user):
+def test_wrong_arguments_are_refused(as_a_user):
     for call, words in [
         (lambda: SelfAttention(5)(torch.zeros(3, 6)), r"x of width 6; expected .* 5"),
         (lambda: SelfAttention(5)(torch.zeros(5)), r"x of shape \(5,\)"),

@@ -28,11 +28,11 @@ def gradients_by_row(layer):
     bias=st.booleans(),
     output_bias=st.booleans(),
     causal=st.booleans(),
-    back=st.booleans(),
+    inverse=st.booleans(),
 )
-def test_the_two_forms_are_equal(heads, head_width, width, tokens, bias, output_bias, causal, back):
+def test_both_forms_are_equal(heads, head_width, width, tokens, bias, output_bias, causal, inverse):
     options = {"head_width": head_width, "bias": bias, "output_bias": output_bias}
-    if back:
+    if inverse:
         product = MultiHeadAttention(width, heads, **options)
         stacked = StackedHeads.from_product(product)
     else:
@@ -52,17 +52,17 @@ def test_the_two_forms_are_equal(heads, head_width, width, tokens, bias, output_
     torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-5)
 
 
-def test_there_and_back_is_the_same():
+def test_a_round_trip_keeps_the_weights():
     first = StackedHeads(12, 3, bias=True, dropout=0.25).double().eval()
-    again = StackedHeads.from_product(first.to_product())
-    assert not again.training
-    assert again.heads[0].dropout == 0.25
-    for before, after in zip(first.parameters(), again.parameters(), strict=True):
-        assert torch.equal(before, after)
-        assert before.data_ptr() != after.data_ptr()
+    second = StackedHeads.from_product(first.to_product())
+    assert not second.training
+    assert second.heads[0].dropout == 0.25
+    for a, b in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b)
+        assert a.data_ptr() != b.data_ptr()
 
 
 @pytest.mark.parametrize("options", [{"kv_heads": 2}, {"qk_norm": True}])
-def test_what_the_plain_form_has_not_is_refused(options):
+def test_grouped_keys_and_norms_are_refused(options):
     with pytest.raises(ArgumentError, match="a key head for each head, and no norm"):
         StackedHeads.from_product(MultiHeadAttention(12, 4, **options))

@@ -93,10 +93,10 @@ def test_a_model_of_transformers_has_the_contexts_of_ours(bert, monkeypatch):
         intermediate_size=8, max_position_embeddings=CONTEXT,
     )  # fmt: skip
     loaded = LoadedTransformers(transformers.BertModel(config).eval(), tokenizer, Path())
-    for most in (None, 8):
-        contexts = loaded.contexts(text, most)
+    for max_tokens in (None, 8):
+        contexts = loaded.contexts(text, max_tokens)
         assert [each.inputs["input_ids"][0].tolist() for each in contexts] == ids_of(
-            bert.contexts(text, most)
+            bert.contexts(text, max_tokens)
         )
         for context in contexts:
             assert {t.shape for t in context.inputs.values()} == {(1, len(context.tokens))}
@@ -109,17 +109,17 @@ def test_a_model_of_transformers_has_the_contexts_of_ours(bert, monkeypatch):
     assert context.tokens == loaded.read(text).tokens
 
 
-# Sharing out
+# Several processes
 
 
-class OneByOne(Processes):
+class SequentialProcesses(Processes):
     """One of several processes that run one after another, the first process last."""
 
     def __init__(self, rank, results):
         super().__init__(rank, len(results))
         self.results = results
 
-    def computed_by_first(self, do):
+    def compute_on_first(self, do):
         return do()
 
     def process_group(self, timeout):
@@ -130,30 +130,32 @@ class OneByOne(Processes):
         return self.results if self.is_first else [value]
 
 
-def shared(count, opened, names, **options):
-    """The survey of `count` processes."""
+def survey_in_processes(count, opened, names, **options):
+    """Return the survey of `count` processes."""
     parts = [None] * count
     for rank in reversed(range(count)):
-        result = survey(opened, names, HeadTotals, processes=OneByOne(rank, parts), **options)
+        result = survey(
+            opened, names, HeadTotals, processes=SequentialProcesses(rank, parts), **options
+        )
     return result
 
 
 @pytest.fixture
-def in_small_parts(monkeypatch):
+def small_pieces(monkeypatch):
     monkeypatch.setattr(head_survey, "PIECE", 20)
 
 
-def test_any_number_of_processes_has_the_same_results_to_the_bit(gpt, folder, in_small_parts):
+def test_any_number_of_processes_has_the_same_results_to_the_bit(gpt, folder, small_pieces):
     alone = survey(gpt, [folder], HeadTotals)
     assert (alone.texts, alone.left_out) == (4, [])
     assert alone.tokens == sum(len(path.read_text()) for path in folder.rglob("*.txt"))
     for count in (2, 3, 11):
-        result = shared(count, gpt, [folder])
+        result = survey_in_processes(count, gpt, [folder])
         assert result.found.heads() == alone.found.heads()
         assert (result.texts, result.contexts, result.tokens) == (4, alone.contexts, alone.tokens)
 
 
-def test_results_are_those_of_the_contexts_one_by_one(gpt, folder):
+def test_results_are_those_of_contexts_recorded_separately(gpt, folder):
     by_hand = HeadTotals()
     paths = sorted(folder.rglob("*.txt"), key=lambda path: path.relative_to(folder))
     for number, path in enumerate(paths):
@@ -164,38 +166,38 @@ def test_results_are_those_of_the_contexts_one_by_one(gpt, folder):
     assert result.contexts == 1 + 4 + 2 + 1
 
 
-def test_a_text_of_more_pieces_than_estimated_is_read_completely(gpt, tmp_path, in_small_parts):
+def test_a_text_of_more_pieces_than_estimated_is_read_completely(gpt, tmp_path, small_pieces):
     """A word and its space have twelve characters, so a piece of 20 has one word."""
     text = "abcdefgabcd " * 5
     (tmp_path / "long.txt").write_text(text)
     pieces = [*head_survey.FileSource((str(tmp_path / "long.txt"),)).pieces(20)]
     assert len(pieces) > -(-len(text) // 20)
     for count in (1, 3):
-        result = shared(count, gpt, [tmp_path])
+        result = survey_in_processes(count, gpt, [tmp_path])
         assert (result.contexts, result.tokens) == (len(pieces), len(text))
 
 
 def test_no_recording_is_kept(gpt, folder):
     alive = []
 
-    class Watching(HeadTotals):
+    class TrackingTotals(HeadTotals):
         def add(self, recording, *rest):
             assert not [ref for ref in alive if ref() is not None]
             alive.append(weakref.ref(recording))
             super().add(recording, *rest)
 
-    result = survey(gpt, [folder], Watching)
+    result = survey(gpt, [folder], TrackingTotals)
     assert result.contexts == len(alive) == 8
 
 
 def test_a_file_that_is_named_twice_is_read_once(gpt, folder):
-    once = survey(gpt, [folder / "b.txt"], HeadTotals)
+    single = survey(gpt, [folder / "b.txt"], HeadTotals)
     twice = survey(gpt, [folder, folder / "b.txt"], HeadTotals, include="b*")
     assert twice.texts == 1
-    assert twice.found.heads() == once.found.heads()
+    assert twice.found.heads() == single.found.heads()
 
 
-# What goes wrong
+# Errors
 
 
 def test_a_text_that_fails_is_named_and_the_others_are_read(gpt, folder, forbid):
@@ -207,7 +209,7 @@ def test_a_text_that_fails_is_named_and_the_others_are_read(gpt, folder, forbid)
     (folder / "b4.txt").write_text("never read")
     forbid(folder / "b4.txt")
     for count in (1, 3):
-        result = shared(count, gpt, [folder], include="*.txt")
+        result = survey_in_processes(count, gpt, [folder], include="*.txt")
         assert result.found.heads() == good.found.heads()
         assert (result.texts, result.tokens) == (good.texts, good.tokens)
         words = ["is empty", "has one token", "'z'", "0xff", "Permission denied"]
@@ -220,25 +222,25 @@ def test_a_text_that_fails_is_named_and_the_others_are_read(gpt, folder, forbid)
             assert "\n" not in str(part)
 
 
-def test_of_a_long_text_the_parts_that_fail_are_named(gpt, tmp_path, in_small_parts):
+def test_of_a_long_text_the_parts_that_fail_are_named(gpt, tmp_path, small_pieces):
     path = tmp_path / "long.txt"
-    path.write_text("a bad cab and a bad cab " * 3)  # n is no letter of the tokenizer's
+    path.write_text("a bad cab and a bad cab " * 3)  # n is not in the vocabulary
     text = path.read_text()
     pieces = [n for n, piece in enumerate(head_survey.FileSource((str(path),)).pieces(20))
               if "n" in piece]  # fmt: skip
     for count in (1, 2):
-        result = shared(count, gpt, [path])
+        result = survey_in_processes(count, gpt, [path])
         assert [left_out.part - 1 for left_out in result.left_out] == pieces
         assert {left_out.parts for left_out in result.left_out} == {-(-len(text) // 20)}
         assert str(result.left_out[0]).startswith(f"{path}, part {pieces[0] + 1} of 4: ")
         assert 0 < result.tokens < len(text)
     path.write_bytes(b"a bad cab a bad cab a \xff cab " * 2)
-    alone, two = shared(1, gpt, [path]), shared(2, gpt, [path])
+    alone, two = survey_in_processes(1, gpt, [path]), survey_in_processes(2, gpt, [path])
     assert [part.part for part in alone.left_out] == [1]  # a block is decoded as one
     assert (two.left_out, two.tokens) == (alone.left_out, alone.tokens)
 
 
-def test_what_fails_halfway_is_not_added_by_half(gpt, folder, monkeypatch):
+def test_a_text_that_fails_halfway_is_left_out_completely(gpt, folder, monkeypatch):
     """The third context of b.txt fails: its first two are not counted either."""
     contexts, record = [], LoadedGPT.record_inputs
 
@@ -256,7 +258,7 @@ def test_what_fails_halfway_is_not_added_by_half(gpt, folder, monkeypatch):
     assert result.found.heads() == survey(gpt, rest, HeadTotals).found.heads()
 
 
-def test_an_error_that_nobody_expects_names_its_text(gpt, folder, monkeypatch):
+def test_an_unexpected_error_names_its_text(gpt, folder, monkeypatch):
     def record_inputs(self, inputs):
         raise RuntimeError("allocate memory:\n too much")
 

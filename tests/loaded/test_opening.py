@@ -58,7 +58,7 @@ def test_a_model_of_each_kind(kind, tmp_path):
         ({"model_type": "bloom"}, "bloom"),
     ],
 )  # fmt: skip
-def test_which_models_are_not_ours(config, name, tmp_path):
+def test_architectures_that_heedful_does_not_implement(config, name, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert unsupported_architecture(tmp_path) == name
     if name:
@@ -66,7 +66,7 @@ def test_which_models_are_not_ours(config, name, tmp_path):
             open_heedful(tmp_path)
 
 
-def test_what_cannot_be_opened(tmp_path):
+def test_models_that_cannot_be_opened(tmp_path):
     saved(LoadedGPT, tmp_path)
     for arguments, error, words in [
         ({"device": "abacus"}, ArgumentError, "device 'abacus'"),
@@ -87,7 +87,7 @@ def test_what_cannot_be_opened(tmp_path):
 
 
 def test_loading_our_models_imports_no_unneeded_library(tmp_path):
-    """Nor torch's compiler, which initialising on the meta device would import."""
+    """torch's compiler is one of them: initialising on the meta device would import it."""
     saved(LoadedGPT, tmp_path)
     program = (
         "import sys, heedful\n"

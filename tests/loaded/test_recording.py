@@ -1,4 +1,4 @@
-"""`opened.record(text)` against `heedful.record` around the model, with inputs built by hand."""
+"""`opened.record(text)`, compared with `heedful.record` around `model(…)` on the same inputs."""
 
 import warnings
 from pathlib import Path
@@ -23,68 +23,68 @@ def test_other_types_than_text_are_refused(text, gpt, bert):
             opened.record(text)
 
 
-def equal(recording, model, *arguments, **keywords):
-    """Compare with the calls of a pass by hand: the same maps, to the last bit."""
-    with torch.inference_mode(), heedful.record(model) as by_hand:
+def compare(recording, model, *arguments, **keywords):
+    """Assert that a recording has the weights of a pass with these inputs, bit for bit."""
+    with torch.inference_mode(), heedful.record(model) as reference:
         model(*arguments, **keywords)
-    assert len(recording) == len(by_hand) > 0
-    for call, expected in zip(recording, by_hand, strict=True):
+    assert len(recording) == len(reference) > 0
+    for call, expected in zip(recording, reference, strict=True):
         assert (call.name, call.kind, call.proof) == (expected.name, expected.kind, expected.proof)
         torch.testing.assert_close(call.weights(), expected.weights(), atol=0, rtol=0)
 
 
-def test_what_is_verified_is_the_pass_that_was_recorded(bert, monkeypatch):
+def test_verification_repeats_the_recorded_pass(bert, monkeypatch):
     passes, verify = [], Recording.verify
 
-    def watched(self, model, inputs, **rest):
+    def verify_and_store(self, model, inputs, **rest):
         with torch.no_grad():
             passes.append((inputs, model(**inputs).logits))
         return verify(self, model, inputs, **rest)
 
-    monkeypatch.setattr(Recording, "verify", watched)
+    monkeypatch.setattr(Recording, "verify", verify_and_store)
     shares = []
     recording = bert.record("the cat", "sat", verify=True, progress=shares.append)
     [(inputs, logits)] = passes
-    again = bert.read("the cat", "sat")
+    model_inputs = bert.read("the cat", "sat")
     assert [*inputs] == ["ids", "segments"]
-    torch.testing.assert_close(logits, bert.model(**again.inputs).logits)
+    torch.testing.assert_close(logits, bert.model(**model_inputs.inputs).logits)
     assert shares == sorted(shares)
     assert shares[-1] == 1
-    equal(recording, bert.model, **again.inputs)
+    compare(recording, bert.model, **model_inputs.inputs)
     assert {call.layout for call in recording} == {"told"}
 
 
-def test_of_a_gpt(gpt):
+def test_a_recording_of_a_gpt(gpt):
     recording = gpt.record("a bad cab")
-    equal(recording, gpt.model, torch.tensor([[" abcdefg".index(c) for c in "a bad cab"]]))
+    compare(recording, gpt.model, torch.tensor([[" abcdefg".index(c) for c in "a bad cab"]]))
     assert recording.tokens == [[*"a·bad·cab"]]
     assert recording[0].tokens == recording.tokens[0]
 
 
 @pytest.mark.parametrize("texts", [("the cat",), ("the cat", "sat on")], ids=len)
-def test_of_a_bert(texts, bert):
+def test_a_recording_of_a_bert(texts, bert):
     recording = bert.record(*texts)
     ids, segments = WORDS.inputs(*texts)
     assert set(segments) == set(range(len(texts)))
-    equal(recording, bert.model, torch.tensor([ids]), segments=torch.tensor([segments]))
+    compare(recording, bert.model, torch.tensor([ids]), segments=torch.tensor([segments]))
     [tokens] = recording.tokens
     assert (tokens[0], tokens[-1], tokens.count("[SEP]")) == ("[CLS]", "[SEP]", len(texts))
 
 
-def test_of_an_encoder_decoder_and_what_it_writes(seq2seq):
+def test_a_recording_of_an_encoder_decoder_and_its_target(seq2seq):
     recording = seq2seq.record(" cab ")
     source, config = [" abcdefg".index(letter) for letter in "cab"], seq2seq.model.config
     target = translate(seq2seq.model, [source])[0][0].ids
     ids = [config.begin, *target][:CONTEXT]
-    equal(recording, seq2seq.model, torch.tensor([[*source, config.end]]), torch.tensor([ids]))
+    compare(recording, seq2seq.model, torch.tensor([[*source, config.end]]), torch.tensor([ids]))
     assert recording.tokens == [[*"cab■"]]
     [target_tokens] = recording.target_tokens
     assert target_tokens == ["▶", *seq2seq.tokenizer.pieces(target)][:CONTEXT]
     tokens = {"self": [*"cab■"], "causal": target_tokens}
     for call in recording:
-        crosses = call.kind == "cross"
-        assert call.query_tokens == tokens["causal" if crosses else call.kind]
-        assert call.key_tokens == tokens["self" if crosses else call.kind]
+        is_cross = call.kind == "cross"
+        assert call.query_tokens == tokens["causal" if is_cross else call.kind]
+        assert call.key_tokens == tokens["self" if is_cross else call.kind]
     assert {call.kind for call in recording} == {"self", "causal", "cross"}
 
 
@@ -126,7 +126,7 @@ def test_texts_that_cannot_be_read(gpt, bert, seq2seq):
         gpt.record("×")
 
 
-def test_tables(gpt, bert, seq2seq):
+def test_embedding_and_position_tables(gpt, bert, seq2seq):
     for opened, tokenizer in ((gpt, LETTERS), (bert, WORDS)):
         vectors = opened.vectors()
         assert vectors.words == tokenizer.pieces(range(tokenizer.size))
@@ -156,17 +156,17 @@ class Failing(nn.Module):
             raise self.error
 
 
-def test_what_goes_wrong_in_a_pass():
-    def fails(kind, error, expected, words):
+def test_errors_in_a_pass():
+    def check_error(kind, error, expected, words):
         opened = kind(Failing(error), LETTERS, Path())
         inputs = LoadedGPT(opened.model, LETTERS, Path()).read("ab")
         with pytest.raises(expected, match=words):
             opened.record_inputs(inputs)
 
-    fails(
+    check_error(
         LoadedTransformers, KeyError("pixels"), RunError, "cannot run a Failing: KeyError: 'pixels'"
     )
-    fails(LoadedTransformers, TextError("an empty text"), TextError, "an empty text")
-    fails(LoadedGPT, KeyError("pixels"), KeyError, "pixels")  # not in our own models
+    check_error(LoadedTransformers, TextError("an empty text"), TextError, "an empty text")
+    check_error(LoadedGPT, KeyError("pixels"), KeyError, "pixels")  # unchanged by heedful's models
     with pytest.warns(UserWarning, match="Failing"):
-        fails(LoadedGPT, None, RunError, "no attention in a Failing")
+        check_error(LoadedGPT, None, RunError, "no attention in a Failing")

@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from heedful.errors import ArgumentError, RunError, TextError
 from heedful.loaded import LoadedBert, LoadedGPT, LoadedSeq2Seq, LoadedTransformers, Marked, Part
 from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
-from heedful.text import (
-    BPETokenizer,
-    CharacterTokenizer,
-    RobertaTokenizer,
-    WordPieceTokenizer,
-)
+from heedful.text import BPETokenizer, CharacterTokenizer, RobertaTokenizer, WordPieceTokenizer
 from heedful.text.library_tokenizer import Span
 
 PROMPT = "@@system\nBe short.\n@@ the document\nA “cat” sat.\n\n@@question\nWho?\n"
@@ -66,7 +61,7 @@ def bert(tokenizer):
 
 
 def words_of(opened, marked):
-    """The labels of each segment's tokens."""
+    """Return the labels of each segment's tokens."""
     labels = opened.read(marked.text, marked.second).tokens
     segments = marked.tokens(opened)
     return {name: [labels[i] for i in tokens] for name, tokens in segments.items()}
@@ -108,10 +103,10 @@ def test_a_pair_of_a_bert_and_its_special_tokens():
     words = words_of(bert(tokenizer), marked)
     joined = {name: "".join(pieces).replace("#", "") for name, pieces in words.items()}
     assert joined == {"a": "beshort.", "b": "acat", "second": "who?"}
-    again = Marked.of("@@a\nBe\n@@\nWho?\n@@a\nshort", "@@")
+    repeated = Marked.of("@@a\nBe\n@@\nWho?\n@@a\nshort", "@@")
     joined = {name: "".join(pieces).replace("#", "") for name, pieces in
-              words_of(bert(tokenizer), again).items()}  # fmt: skip
-    assert joined == {"a": "beshort", "2": "who?"}  # of one name, one segment
+              words_of(bert(tokenizer), repeated).items()}  # fmt: skip
+    assert joined == {"a": "beshort", "2": "who?"}  # segments of one name are one segment
 
 
 def test_the_source_of_an_encoder_decoder():

@@ -27,7 +27,7 @@ def tokenizer():
     )
 
 
-def drawn(model):
+def redrawn(model):
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -37,7 +37,7 @@ def drawn(model):
 
 @pytest.fixture(scope="module")
 def photo(tmp_path_factory):
-    """48 pixels high, 80 wide: the processor crops and resizes it."""
+    """A photo, 48 pixels high and 80 wide, which the processor crops and resizes."""
     path = tmp_path_factory.mktemp("photo") / "photo.png"
     pixels = np.random.default_rng(0).integers(0, 255, (48, 80, 3))
     Image.fromarray(pixels.astype(np.uint8)).save(path)
@@ -51,7 +51,7 @@ def clip(tmp_path_factory):
             "eos_token_id": 2}  # fmt: skip
     config = transformers.CLIPConfig(text_config=text, vision_config=SMALL)
     folder = tmp_path_factory.mktemp("clip")
-    drawn(transformers.CLIPModel(config)).save_pretrained(folder)
+    redrawn(transformers.CLIPModel(config)).save_pretrained(folder)
     transformers.CLIPImageProcessor(
         size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
     ).save_pretrained(folder)
@@ -67,7 +67,7 @@ def captioning(tmp_path_factory):
                                  decoder_ffn_dim=32, vocab_size=6, cross_attention_hidden_size=24),
     )  # fmt: skip
     sides.decoder_start_token_id, sides.pad_token_id, sides.eos_token_id = 1, 0, 2
-    model = drawn(transformers.VisionEncoderDecoderModel(sides))
+    model = redrawn(transformers.VisionEncoderDecoderModel(sides))
     model.generation_config = transformers.GenerationConfig(
         decoder_start_token_id=1, pad_token_id=0, eos_token_id=2, bos_token_id=1
     )
@@ -79,7 +79,7 @@ def captioning(tmp_path_factory):
     return folder
 
 
-def test_the_picture_is_what_the_processor_made_for_the_model(clip, photo):
+def test_the_picture_is_the_processors_output(clip, photo):
     opened = heedful.open(clip, device="cpu")
     assert isinstance(opened, LoadedVision)
     recording = opened.record("a red cat", image=photo)
@@ -96,14 +96,14 @@ def test_the_picture_is_what_the_processor_made_for_the_model(clip, photo):
     torch.testing.assert_close(recording[1].weights(), true[1][0], atol=1e-6, rtol=0)
     [*_, text] = recording
     assert (text.key_tokens, text.key_picture) == (["a", "red", "cat"], None)
-    alone = opened.record(image=photo)  # the vision part
-    assert {call.name.split(".")[0] for call in alone} == {"vision_model"}
-    torch.testing.assert_close(alone[1].weights(), recording[1].weights(), atol=1e-6, rtol=0)
+    image_only = opened.record(image=photo)  # runs the vision part
+    assert {call.name.split(".")[0] for call in image_only} == {"vision_model"}
+    torch.testing.assert_close(image_only[1].weights(), recording[1].weights(), atol=1e-6, rtol=0)
     with pytest.raises(ArgumentError, match="verify of a CLIPModel on an image alone"):
         opened.record(image=photo, verify=True)
 
 
-@pytest.mark.parametrize("text", [None, "a red cat"], ids=["written", "told"])
+@pytest.mark.parametrize("text", [None, "a red cat"], ids=["generated", "passed"])
 def test_the_words_of_a_generating_model_attend_to_the_image(text, captioning, photo):
     opened = heedful.open(captioning, device="cpu")
     recording = opened.record(text, image=photo)

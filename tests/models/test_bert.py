@@ -8,14 +8,7 @@ from redrawn_parameters import redrawn
 from safetensors.torch import load_file, save_file
 
 from heedful.errors import ArgumentError, RunError
-from heedful.models import (
-    Bert,
-    BertConfig,
-    export_model,
-    load_model,
-    loss,
-    parameters_of,
-)
+from heedful.models import Bert, BertConfig, export_model, load_model, loss, parameters_of
 from heedful.models.huggingface.parameter_names import BERT
 
 transformers = pytest.importorskip("transformers")
@@ -58,12 +51,14 @@ def same_everywhere(ours, theirs, ids, segments=None, keep=None):
     mask = None if keep is None else keep.long()
     with torch.inference_mode():
         mine = ours(ids, segments=segments, keep=keep)
-        his = theirs(ids, token_type_ids=segments, attention_mask=mask, output_hidden_states=True)
-    assert len(mine.hidden_states) == len(his.hidden_states) == ours.config.layers + 1
-    for a, b in zip(mine.hidden_states, his.hidden_states, strict=True):
+        expected = theirs(
+            ids, token_type_ids=segments, attention_mask=mask, output_hidden_states=True
+        )
+    assert len(mine.hidden_states) == len(expected.hidden_states) == ours.config.layers + 1
+    for a, b in zip(mine.hidden_states, expected.hidden_states, strict=True):
         close(a[real], b[real])
     names = {"logits": "logits", "prediction_logits": "logits", "pooler_output": "pooled"}
-    compared = [(names[name], value) for name, value in his.items() if name in names]
+    compared = [(names[name], value) for name, value in expected.items() if name in names]
     assert compared
     for name, expected in compared:
         actual = getattr(mine, name)
@@ -117,8 +112,8 @@ def test_padding_on_either_side(side, saved):
     theirs, ours = saved()
     ids, segments = batch()
     lengths = torch.tensor([13, 4, 7])[:, None]
-    place = torch.arange(13)[None]
-    keep = place >= 13 - lengths if side == "left" else place < lengths
+    positions = torch.arange(13)[None]
+    keep = positions >= 13 - lengths if side == "left" else positions < lengths
     same_everywhere(ours, theirs, ids, segments, keep)
 
 
@@ -166,12 +161,12 @@ def test_one_training_step_gives_the_same_loss_and_gradients(saved):
     ids[:, 2] = 0
     keep = torch.arange(17)[None] < torch.tensor([17, 12, 6])[:, None]
     labels = torch.where((torch.rand(ids.shape) < 0.4) & keep, ids, -100)
-    his = theirs.train()(
+    expected = theirs.train()(
         ids, token_type_ids=segments, attention_mask=keep.long(), labels=labels
     ).loss
     mine = loss(ours.train()(ids, segments=segments, keep=keep).logits, labels)
-    torch.testing.assert_close(mine, his, rtol=1e-6, atol=1e-6)
-    his.backward()
+    torch.testing.assert_close(mine, expected, rtol=1e-6, atol=1e-6)
+    expected.backward()
     mine.backward()
     gradient = {name: parameter.grad for name, parameter in theirs.named_parameters()}
     compared = 0
@@ -199,10 +194,10 @@ def test_transformers_opens_what_is_exported(parts, kind, tmp_path):
     assert theirs.config.architectures == [kind]
     ids = torch.randint(37, (2, 17))
     same_everywhere(ours, theirs.eval(), ids, torch.randint(2, ids.shape))
-    again = load_model(tmp_path)
-    assert again.config == ours.config
+    reloaded = load_model(tmp_path)
+    assert reloaded.config == ours.config
     for name, parameter in parameters_of(ours).items():
-        assert torch.equal(parameters_of(again)[name], parameter)
+        assert torch.equal(parameters_of(reloaded)[name], parameter)
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -221,9 +216,9 @@ def test_the_steps_are_those_of_the_model(padded, saved):
         ).attentions
         steps = list(ours.steps(ids, segments=segments, keep=keep))
     assert len(steps) == len(maps) == 3
-    for mine, his in zip(steps, maps, strict=True):
+    for mine, expected in zip(steps, maps, strict=True):
         assert mine.weights.shape == (2, 4, 11, 11)
-        close(mine.weights, his)
+        close(mine.weights, expected)
 
 
 def test_new_weights_are_those_of_the_paper():
@@ -260,7 +255,7 @@ def test_invalid_input_is_a_one_line_error():
     ],
     ids=str,
 )
-def test_errors_name_unsupported_architectures(config, words, saved, tmp_path):
+def test_errors_name_unsupported_settings(config, words, saved, tmp_path):
     saved()
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **config}))

@@ -38,7 +38,7 @@ def saved(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def lively(tmp_path_factory):
+def varied(tmp_path_factory):
     """As `saved`, with weights so large that greedy decoding chooses many different tokens."""
     directory = tmp_path_factory.mktemp("checkpoints") / "lively"
     torch.manual_seed(7)
@@ -50,7 +50,7 @@ def lively(tmp_path_factory):
 
 
 @pytest.fixture
-def spoiled(saved, tmp_path):
+def edit(saved, tmp_path):
     """A copy of the directory whose tensors or config.json a test may change."""
     directory = tmp_path / "spoiled"
     shutil.copytree(saved[1], directory)
@@ -74,12 +74,12 @@ def same_everywhere(ours, theirs, ids, real=None, **their_arguments):
     real = torch.ones_like(ids, dtype=torch.bool) if real is None else real
     with torch.inference_mode():
         mine = ours(ids, keep=real)
-        his = theirs(ids, output_hidden_states=True, **their_arguments)
-    assert len(mine.hidden_states) == len(his.hidden_states)
-    for a, b in zip(mine.hidden_states, his.hidden_states, strict=True):
+        expected = theirs(ids, output_hidden_states=True, **their_arguments)
+    assert len(mine.hidden_states) == len(expected.hidden_states)
+    for a, b in zip(mine.hidden_states, expected.hidden_states, strict=True):
         close(a[real], b[real])
-    if "logits" in his:
-        close(mine.logits[real], his.logits[real])
+    if "logits" in expected:
+        close(mine.logits[real], expected.logits[real])
 
 
 @pytest.mark.parametrize(
@@ -109,16 +109,16 @@ def test_padding_on_either_side(side, saved):
     theirs, directory = saved
     ids = torch.randint(VOCABULARY, (3, 11))
     lengths = torch.tensor([11, 4, 7])[:, None]
-    place = torch.arange(11)[None]
-    real = place >= 11 - lengths if side == "left" else place < lengths
+    columns = torch.arange(11)[None]
+    real = columns >= 11 - lengths if side == "left" else columns < lengths
     positions = (real.cumsum(-1) - 1).clamp(min=0)
-    his = {"attention_mask": real.long(), "position_ids": positions}
-    same_everywhere(load_model(directory), theirs, ids, real, **his)
+    arguments = {"attention_mask": real.long(), "position_ids": positions}
+    same_everywhere(load_model(directory), theirs, ids, real, **arguments)
 
 
 @pytest.mark.parametrize("cached", [True, False], ids=["cache", "no cache"])
-def test_greedy_tokens_are_those_of_transformers(cached, lively):
-    theirs, directory = lively
+def test_greedy_tokens_are_those_of_transformers(cached, varied):
+    theirs, directory = varied
     ids = torch.randint(VOCABULARY, (1, 9))
     expected = theirs.generate(ids, max_new_tokens=40, do_sample=False, pad_token_id=0)[0, 9:]
     assert greedy(load_model(directory), ids[0], 40, cached) == expected.tolist()
@@ -135,9 +135,9 @@ def greedy(model, ids, tokens, cache=True):
 @torch.inference_mode()
 @pytest.mark.parametrize("cached", [True, False], ids=["cache", "no cache"])
 @pytest.mark.parametrize("positions", ["learned", "rotary", "sinusoidal"])
-def test_prompts_of_unequal_length_continue_as_each_alone(positions, cached, lively):
+def test_prompts_of_unequal_length_continue_as_each_alone(positions, cached, varied):
     """As one left-padded batch, with or without a cache; compared with transformers for GPT-2."""
-    theirs, directory = lively
+    theirs, directory = varied
     model = load_model(directory)
     if positions != "learned":
         config = GPTConfig(
@@ -146,19 +146,19 @@ def test_prompts_of_unequal_length_continue_as_each_alone(positions, cached, liv
         )  # fmt: skip
         model = redrawn(GPT(config), 0.3)
     start = 9 - torch.tensor([9, 3, 6])[:, None]
-    begin = ids = torch.randint(VOCABULARY, (3, 9))
-    keep = begin_keep = torch.arange(9)[None] >= start
+    prompts = ids = torch.randint(VOCABULARY, (3, 9))
+    keep = prompt_keep = torch.arange(9)[None] >= start
     cache = model.new_cache(3) if cached else None
     for _ in range(20):
-        unread = ids[:, cache.length :] if cached else ids
-        chosen = model(unread, keep=keep, cache=cache).logits[:, -1:].argmax(-1)
-        ids = torch.cat([ids, chosen], 1)
+        new_ids = ids[:, cache.length :] if cached else ids
+        next_ids = model(new_ids, keep=keep, cache=cache).logits[:, -1:].argmax(-1)
+        ids = torch.cat([ids, next_ids], 1)
         keep = torch.cat([keep, keep.new_ones(3, 1)], 1)
-    for row, first, continued in zip(begin, start[:, 0].tolist(), ids[:, 9:], strict=True):
+    for row, first, continued in zip(prompts, start[:, 0].tolist(), ids[:, 9:], strict=True):
         assert greedy(model, row[first:], 20) == continued.tolist()
     if positions == "learned":
         expected = theirs.generate(
-            begin, attention_mask=begin_keep.long(), max_new_tokens=20, do_sample=False,
+            prompts, attention_mask=prompt_keep.long(), max_new_tokens=20, do_sample=False,
             pad_token_id=0,
         )  # fmt: skip
         assert ids.tolist() == expected.tolist()
@@ -172,9 +172,9 @@ def test_padding_between_takes_no_position(saved):
     cache = model.new_cache(2)
     with torch.inference_mode():
         model(ids[:, :6], keep=keep[:, :6], cache=cache)
-        after = model(ids[:, 6:], keep=keep, cache=cache).logits
-        close(after[:1], model(ids[:1]).logits[:, 6:])
-        close(after[1:], model(ids[1:, keep[1]]).logits[:, 3:])
+        logits = model(ids[:, 6:], keep=keep, cache=cache).logits
+        close(logits[:1], model(ids[:1]).logits[:, 6:])
+        close(logits[1:], model(ids[1:, keep[1]]).logits[:, 3:])
 
 
 def test_one_training_step_gives_the_same_loss_and_gradients(tmp_path):
@@ -182,10 +182,10 @@ def test_one_training_step_gives_the_same_loss_and_gradients(tmp_path):
     theirs.save_pretrained(tmp_path)
     ours = load_model(tmp_path).train()
     ids = torch.randint(VOCABULARY, (3, 17))
-    his = theirs.train()(ids, labels=ids).loss
+    expected = theirs.train()(ids, labels=ids).loss
     mine = loss(ours(ids[:, :-1]).logits, ids[:, 1:])
-    torch.testing.assert_close(mine, his, rtol=1e-6, atol=1e-6)
-    his.backward()
+    torch.testing.assert_close(mine, expected, rtol=1e-6, atol=1e-6)
+    expected.backward()
     mine.backward()
     gradient = {name: parameter.grad for name, parameter in theirs.named_parameters()}
     compared = 0
@@ -196,28 +196,28 @@ def test_one_training_step_gives_the_same_loss_and_gradients(tmp_path):
     assert compared == len(gradient)
 
 
-def test_mixed_dtypes_and_foreign_config_entries(spoiled, saved):
+def test_mixed_dtypes_and_foreign_config_entries(edit, saved):
     """Mixed dtypes load as the wider dtype, and foreign entries crc32 and run are not checked."""
     name = "transformer.wpe.weight"
-    directory = spoiled({name: torch.zeros(CONTEXT, 24, dtype=torch.float16)}, crc32="1", run="2")
+    directory = edit({name: torch.zeros(CONTEXT, 24, dtype=torch.float16)}, crc32="1", run="2")
     assert {parameter.dtype for parameter in load_model(directory).parameters()} == {torch.float32}
-    directory = spoiled({name: torch.zeros(CONTEXT, 24, dtype=torch.int8)})
+    directory = edit({name: torch.zeros(CONTEXT, 24, dtype=torch.int8)})
     for dtype in (None, torch.float32):
         with pytest.raises(RunError, match="quantised"):
             load_model(directory, dtype=dtype)
 
 
-def test_tensors_that_are_no_parameters(saved, spoiled):
+def test_tensors_that_are_not_parameters(saved, edit):
     """A copy of the token table, which must be equal, and the mask buffers of old checkpoints."""
     table = saved[0].transformer.wte.weight.detach()
     masks = {
         "transformer.h.0.attn.bias": torch.ones(1, 1, CONTEXT, CONTEXT).tril(),
         "transformer.h.2.attn.masked_bias": torch.tensor(-1e4),
     }
-    directory = spoiled({"lm_head.weight": table.clone(), **masks})
+    directory = edit({"lm_head.weight": table.clone(), **masks})
     same_everywhere(load_model(directory), saved[0], torch.randint(VOCABULARY, (2, 5)))
     with pytest.raises(RunError, match=r"lm_head.weight and transformer.wte.weight .* differ"):
-        load_model(spoiled({"lm_head.weight": table + 1}))
+        load_model(edit({"lm_head.weight": table + 1}))
 
 
 @pytest.fixture
@@ -228,38 +228,38 @@ def sharded(saved, tmp_path):
 
 
 def test_shards(saved, sharded):
-    whole, parts = load_model(saved[1]), load_model(sharded)
-    for name, parameter in parameters_of(whole).items():
-        assert torch.equal(parameter, parameters_of(parts)[name])
+    single, shards = load_model(saved[1]), load_model(sharded)
+    for name, parameter in parameters_of(single).items():
+        assert torch.equal(parameter, parameters_of(shards)[name])
 
 
-@pytest.mark.parametrize("left", [None, -100], ids=["missing", "truncated"])
-def test_an_error_names_a_damaged_shard(left, sharded):
+@pytest.mark.parametrize("end", [None, -100], ids=["missing", "truncated"])
+def test_an_error_names_a_damaged_shard(end, sharded):
     shard = sorted(sharded.glob("*.safetensors"))[1]
-    content = shard.read_bytes()[:left]
+    content = shard.read_bytes()[:end]
     shard.unlink()
-    if left:
+    if end:
         shard.write_bytes(content)
     with pytest.raises(RunError, match=shard.name):
         load_model(sharded)
 
 
 @pytest.mark.parametrize("index", ["[]", "{}", '{"weight_map": {"a": "../model.safetensors"}}'])
-def test_an_index_that_is_none_is_refused(index, sharded):
+def test_an_invalid_index_is_refused(index, sharded):
     (sharded / "model.safetensors.index.json").write_text(index)
     with pytest.raises(RunError, match="no weight_map"):
         load_model(sharded)
 
 
-def test_the_weights_have_memory_of_their_own(spoiled):
-    directory = spoiled()
+def test_loaded_weights_are_copies_of_the_file(edit):
+    directory = edit()
     model = load_model(directory)
-    before = model(torch.tensor([[1, 2]])).logits
+    logits = model(torch.tensor([[1, 2]])).logits
     path = directory / "model.safetensors"
     with path.open("r+b") as file:  # in place, as a careless program would
         file.seek(1000)
         file.write(b"\x7f" * (path.stat().st_size - 1000))
-    assert torch.equal(model(torch.tensor([[1, 2]])).logits, before)
+    assert torch.equal(model(torch.tensor([[1, 2]])).logits, logits)
 
 
 def test_loading_skips_random_initialisation(saved, tmp_path):
@@ -275,8 +275,8 @@ def test_loading_skips_random_initialisation(saved, tmp_path):
     assert torch.equal(reopened(ids).logits, model(ids).logits)
 
 
-def test_one_error_lists_all_tensors_that_do_not_fit(spoiled):
-    directory = spoiled({"score.weight": torch.zeros(2, 24)}, n_positions=70, n_layer=4)
+def test_one_error_lists_all_tensors_that_do_not_fit(edit):
+    directory = edit({"score.weight": torch.zeros(2, 24)}, n_positions=70, n_layer=4)
     with pytest.raises(RunError) as caught:
         load_model(directory)
     for words in (
@@ -301,9 +301,9 @@ def test_one_error_lists_all_tensors_that_do_not_fit(spoiled):
     ],
     ids=str,
 )
-def test_errors_name_unsupported_architectures(config, words, spoiled):
+def test_errors_name_unsupported_architectures(config, words, edit):
     with pytest.raises(RunError, match=words):
-        load_model(spoiled(**config))
+        load_model(edit(**config))
 
 
 class Harmful:
@@ -312,15 +312,15 @@ class Harmful:
 
 
 @pytest.mark.parametrize("shards", [1, 2])
-@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before torch 1.6"])
-def test_pickled_weights_only_where_they_are_allowed(zipped, shards, saved, tmp_path):
+@pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "before torch 1.6"])
+def test_pickles_are_read_only_if_allowed(is_zip, shards, saved, tmp_path):
     state = {name: tensor.clone() for name, tensor in saved[0].state_dict().items()}
     shutil.copy(saved[1] / "config.json", tmp_path)
     shard_of = {}
     for i in range(shards):
         file = f"pytorch_model-{i}.bin" if shards > 1 else "pytorch_model.bin"
         part = {name: state[name] for name in list(state)[i::shards]}
-        torch.save(part, tmp_path / file, _use_new_zipfile_serialization=zipped)
+        torch.save(part, tmp_path / file, _use_new_zipfile_serialization=is_zip)
         shard_of |= dict.fromkeys(part, file)
     if shards > 1:
         index = json.dumps({"weight_map": shard_of})
@@ -334,7 +334,7 @@ def test_pickled_weights_only_where_they_are_allowed(zipped, shards, saved, tmp_
 @pytest.mark.parametrize(
     "content", [{"a": Harmful()}, [1, 2], {"a": 1}], ids=["code", "list", "number"]
 )
-def test_pickled_files_give_tensors_and_nothing_else(content, saved, tmp_path, capsys):
+def test_only_tensors_are_read_from_pickles(content, saved, tmp_path, capsys):
     shutil.copy(saved[1] / "config.json", tmp_path)
     torch.save(content, tmp_path / "pytorch_model.bin")
     with pytest.raises(RunError, match=r"pytorch_model.bin"):
@@ -342,7 +342,7 @@ def test_pickled_files_give_tensors_and_nothing_else(content, saved, tmp_path, c
     assert "this code ran" not in capsys.readouterr().out
 
 
-def test_a_directory_that_is_no_checkpoint(saved, tmp_path):
+def test_a_directory_without_a_checkpoint(saved, tmp_path):
     with pytest.raises(RunError, match=r"no file .*config.json"):
         load_model(tmp_path)
     shutil.copy(saved[1] / "config.json", tmp_path)

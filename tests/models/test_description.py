@@ -36,33 +36,33 @@ MODELS = {
 }
 
 
-def hooked(model):
+def hooked_shapes(model):
     """Return the shapes of a forward pass, recorded by hooks on the modules."""
     shapes = []
 
-    def note(name, *tensors):
+    def add(name, *tensors):
         shapes.append((name, [tuple(tensor.shape) for tensor in tensors]))
 
     def heads(name):
-        def hook(layer, given, keywords, out):
+        def hook(layer, inputs, keywords, out):
             options = {n: keywords[n] for n in ("rotary",) if keywords.get(n) is not None}
-            query, key, value = layer.project(*given, **options)
+            query, key, value = layer.project(*inputs, **options)
             assert key.shape == value.shape
-            note(name, query, key, query @ key.new_zeros(key.shape[2], query.shape[3]).T)
+            add(name, query, key, query @ key.new_zeros(key.shape[2], query.shape[3]).T)
 
         return hook
 
     def block(part, within):
         for name, layer in (("", part.attend), ("cross-", getattr(part, "cross", None))):
             if layer is not None:
-                joined = (within, name + "joined")
+                key = (within, name + "joined")
                 layer.register_forward_hook(heads((within, name + "heads")), with_kwargs=True)
                 layer.output.register_forward_hook(
-                    lambda _, given, out, joined=joined: note(joined, given[0], out)
+                    lambda _, inputs, out, key=key: add(key, inputs[0], out)
                 )
-        part.feed.register_forward_hook(lambda _, given, out: note((within, "fed"), given[0], out))
+        part.feed.register_forward_hook(lambda _, inputs, out: add((within, "fed"), inputs[0], out))
         part.feed.output.register_forward_hook(
-            lambda _, given, out: note((within, "hidden"), given[0])
+            lambda _, inputs, out: add((within, "hidden"), inputs[0])
         )
 
     ids = torch.randint(20, (B, N))
@@ -76,7 +76,7 @@ def hooked(model):
     return dict(shapes), output
 
 
-def with_numbers(shape):
+def with_sizes(shape):
     return tuple({"B": B, "N": N, "M": M}.get(size, size) for size in shape)
 
 
@@ -90,16 +90,16 @@ def test_parameters_and_shapes_are_the_models_own(name):
             assert part.parameters == sum(child.parameters for child in part.parts)
             for child in part.parts:
                 assert child.parameters >= sum(inner.parameters for inner in child.parts)
-    hooks, output = hooked(model)
-    for passage in info.shape_steps:
-        shapes = [with_numbers(shape) for shape in passage.shapes]
-        within, step = passage.within, passage.step
+    hooks, output = hooked_shapes(model)
+    for step_shapes in info.shape_steps:
+        shapes = [with_sizes(shape) for shape in step_shapes.shapes]
+        within, step = step_shapes.within, step_shapes.step
         cross = "cross-" if step.startswith("cross-") else ""
         heads = hooks.get((within, cross + "heads"))
         if step.endswith("query"):
             assert shapes[-1] == heads[0]
-            batch, tokens, each, width = shapes[1]
-            assert (batch, each, tokens, width) == heads[0]
+            batch, tokens, head_count, width = shapes[1]
+            assert (batch, head_count, tokens, width) == heads[0]
         elif step.endswith("key and value"):
             assert shapes[-1] == heads[1]
         elif step.endswith("scores and weights"):
@@ -109,8 +109,8 @@ def test_parameters_and_shapes_are_the_models_own(name):
         elif step.endswith("output"):
             assert shapes == [hooks[within, cross + "joined"][1]]
         elif step == "feed-forward":
-            entering, out = hooks[within, "fed"]
-            assert shapes == [entering, *hooks[within, "hidden"], out]
+            entry, out = hooks[within, "fed"]
+            assert shapes == [entry, *hooks[within, "hidden"], out]
         elif step == "logits":
             assert shapes == [tuple(output.logits.shape)]
         elif step == "pooled":
@@ -122,10 +122,10 @@ def test_parameters_and_shapes_are_the_models_own(name):
 
 
 @pytest.mark.parametrize(("name", "order"), [("gpt", "pre"), ("post", "post"), ("bert", "post")])
-def test_where_the_norms_stand(name, order):
+def test_the_order_of_norms(name, order):
     info = describe(MODELS[name]())
     assert info.norm_order == order
-    steps = [passage.step for passage in info.shape_steps if passage.within]
+    steps = [step_shapes.step for step_shapes in info.shape_steps if step_shapes.within]
     assert (steps[0] == "norm") == (order == "pre")
     assert (steps[-1] == "norm") == (order == "post")
     assert ("final norm" in [part.name for part in info.parts]) == (order == "pre")
@@ -134,7 +134,7 @@ def test_where_the_norms_stand(name, order):
 def test_a_short_convolution_is_described_between_embeddings_and_blocks():
     info = describe(MODELS["convolved"]())
     assert ("short convolution", 2 * 12) in [(part.name, part.parameters) for part in info.parts]
-    steps = [passage.step for passage in info.shape_steps]
+    steps = [step_shapes.step for step_shapes in info.shape_steps]
     assert steps[:4] == ["ids", "embeddings", "short convolution", "norm"]
 
 

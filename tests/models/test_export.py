@@ -39,23 +39,23 @@ def test_transformers_gives_the_same_numbers(changes, tmp_path):
     assert type(theirs) is transformers.GPT2LMHeadModel
     ids = torch.randint(37, (2, 17))
     with torch.inference_mode():
-        mine, his = ours(ids), theirs.eval()(ids, output_hidden_states=True)
-    torch.testing.assert_close(his.logits, mine.logits, rtol=1e-5, atol=1e-5)
-    for a, b in zip(mine.hidden_states, his.hidden_states, strict=True):
+        mine, expected = ours(ids), theirs.eval()(ids, output_hidden_states=True)
+    torch.testing.assert_close(expected.logits, mine.logits, rtol=1e-5, atol=1e-5)
+    for a, b in zip(mine.hidden_states, expected.hidden_states, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
     dropouts = (theirs.config.resid_pdrop, theirs.config.attn_pdrop, theirs.config.embd_pdrop)
     assert dropouts == (ours.config.dropout, ours.config.dropout, ours.config.embedding_dropout)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_it_comes_back_as_it_was(dtype, tmp_path):
+def test_export_and_reload_keep_every_parameter(dtype, tmp_path):
     ours = redrawn(GPT(GPTConfig(**GPT2))).to(dtype)
     export_model(ours, tmp_path)
-    again = load_model(tmp_path)
-    assert again.config == GPTConfig(**GPT2)
+    reloaded = load_model(tmp_path)
+    assert reloaded.config == GPTConfig(**GPT2)
     for name, parameter in parameters_of(ours).items():
-        assert torch.equal(parameters_of(again)[name], parameter)
-        assert parameters_of(again)[name].dtype == dtype
+        assert torch.equal(parameters_of(reloaded)[name], parameter)
+        assert parameters_of(reloaded)[name].dtype == dtype
     assert json.loads((tmp_path / "config.json").read_text())["dtype"] in str(dtype)
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         assert file.metadata()["format"] == "pt"

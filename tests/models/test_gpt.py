@@ -37,10 +37,10 @@ def document_004(model, ids):
     state = model.state_dict()
     config, N = model.config, ids.shape[1]
 
-    def norm(name, x, here):
+    def norm(name, x, order):
         return (
             x
-            if here != config.norm_order
+            if order != config.norm_order
             else F.layer_norm(x, (config.width,), state[name + ".weight"], state[name + ".bias"])
         )
 
@@ -49,8 +49,8 @@ def document_004(model, ids):
     triangle = torch.ones(N, N).tril() == 0
     for i in range(config.layers):
         p = f"blocks.{i}."
-        normed = norm(p + "attend_norm", x, "pre")
-        query, key, value = (normed @ state[p + "attend.projection.weight"].T).chunk(3, dim=-1)
+        inputs = norm(p + "attend_norm", x, "pre")
+        query, key, value = (inputs @ state[p + "attend.projection.weight"].T).chunk(3, dim=-1)
         heads = []
         for q, k, v in zip(
             *(t.split(config.width // config.heads, -1) for t in (query, key, value)), strict=True
@@ -61,8 +61,8 @@ def document_004(model, ids):
         joined = torch.cat(heads, dim=-1)
         x = x + joined @ state[p + "attend.output.weight"].T + state[p + "attend.output.bias"]
         x = norm(p + "attend_norm", x, "post")
-        normed = norm(p + "feed_norm", x, "pre")
-        hidden = (normed @ state[p + "feed.enter.weight"].T + state[p + "feed.enter.bias"]).relu()
+        inputs = norm(p + "feed_norm", x, "pre")
+        hidden = (inputs @ state[p + "feed.enter.weight"].T + state[p + "feed.enter.bias"]).relu()
         x = x + hidden @ state[p + "feed.output.weight"].T + state[p + "feed.output.bias"]
         x = norm(p + "feed_norm", x, "post")
     x = norm("norm", x, "pre")
@@ -70,7 +70,7 @@ def document_004(model, ids):
 
 
 @pytest.mark.parametrize("order", ["pre", "post"])
-def test_the_zero_to_hero_model_is_the_one_of_document_004(order):
+def test_the_zero_to_hero_model_equals_that_of_document_004(order):
     preset = PRESETS["zero-to-hero"].model
     config = dataclasses.replace(preset, vocabulary=3771, norm_order=order)
     model = GPT(config).eval()
@@ -86,32 +86,32 @@ def test_the_zero_to_hero_model_is_the_one_of_document_004(order):
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_no_token_sees_a_later_one(variant):
+def test_no_token_attends_to_a_later_one(variant):
     model = tiny(**variant)
     ids = torch.randint(23, (2, 9))
     changed = ids.clone()
     changed[:, 5:] = (changed[:, 5:] + 1) % 23
-    before, after = model(ids).logits, model(changed).logits
-    torch.testing.assert_close(before[:, :5], after[:, :5])
-    assert not torch.allclose(before[:, 5:], after[:, 5:])
+    logits, changed_logits = model(ids).logits, model(changed).logits
+    torch.testing.assert_close(logits[:, :5], changed_logits[:, :5])
+    assert not torch.allclose(logits[:, 5:], changed_logits[:, 5:])
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_a_cache_gives_the_same_logits_and_states(variant):
     model = tiny(**variant)
     ids = torch.randint(23, (3, 11))
-    whole = model(ids)
+    full = model(ids)
     cache = model.new_cache(batch=3)
     parts = [model(ids[:, a:b], cache=cache) for a, b in [(0, 5), (5, 6), (6, 11)]]
     torch.testing.assert_close(
-        torch.cat([part.logits for part in parts], 1), whole.logits, atol=1e-5, rtol=0
+        torch.cat([part.logits for part in parts], 1), full.logits, atol=1e-5, rtol=0
     )
-    for i, state in enumerate(whole.hidden_states):
+    for i, state in enumerate(full.hidden_states):
         joined = torch.cat([part.hidden_states[i] for part in parts], 1)
         torch.testing.assert_close(joined, state, atol=1e-5, rtol=0)
 
 
-def test_with_a_window_a_token_is_seen_so_many_layers_times_so_far():
+def test_reach_of_a_window_grows_with_the_layers():
     """With 2 layers and a window of 3, token 4 influences tokens up to 8, through token 6."""
     model = tiny(window=3)
     ids = torch.randint(23, (1, 11))
@@ -120,21 +120,21 @@ def test_with_a_window_a_token_is_seen_so_many_layers_times_so_far():
     differs = (model(ids).logits != model(changed).logits).any(-1)[0]
     assert differs.nonzero()[:, 0].tolist() == [4, 5, 6, 7, 8]
     weights = next(model.steps(ids)).weights[0]
-    place = torch.arange(11)
-    apart = place[:, None] - place
-    assert torch.equal(weights > 0, ((apart >= 0) & (apart < 3)).expand(3, 11, 11))
+    positions = torch.arange(11)
+    distance = positions[:, None] - positions
+    assert torch.equal(weights > 0, ((distance >= 0) & (distance < 3)).expand(3, 11, 11))
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_steps_are_what_the_forward_pass_attends(variant):
+def test_steps_equal_the_forward_pass(variant):
     """Each layer's context, through its output projection, equals what attention adds."""
     model = tiny(**variant)
     ids = torch.randint(23, (2, 7))
-    added = []
+    outputs = []
     for block in model.blocks:
-        block.attend.register_forward_hook(lambda layer, x, y: added.append(y))
+        block.attend.register_forward_hook(lambda layer, x, y: outputs.append(y))
     model(ids)
-    expected = list(added)
+    expected = list(outputs)
     for steps, block, y in zip(model.steps(ids), model.blocks, expected, strict=True):
         joined = block.attend.output(steps.context.transpose(1, 2).flatten(2))
         torch.testing.assert_close(joined, y, atol=1e-6, rtol=0)

@@ -110,23 +110,23 @@ PICKLED = {"pytorch_model-00001-of-00001.bin", "pytorch_model.bin.index.json"}
 
 
 @pytest.mark.parametrize(
-    ("files", "allowed", "read"),
+    ("files", "pickles", "expected"),
     [
         (FILES | OTHERS | PICKLED, True, FILES),
         ({"config.json"} | OTHERS | PICKLED, False, {"config.json"}),
         ({"config.json"} | OTHERS | PICKLED, True, {"config.json"} | PICKLED),
     ],
 )
-def test_only_what_is_read_is_fetched(files, allowed, read, cache, tmp_path, monkeypatch):
+def test_only_needed_files_are_downloaded(files, pickles, expected, cache, tmp_path, monkeypatch):
     hub = Hub(tmp_path / "fetched", files)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    model_directory(NAME, revision="v1", allow_pickle=allowed)
-    assert hub.fetched() == read
+    model_directory(NAME, revision="v1", allow_pickle=pickles)
+    assert hub.fetched() == expected
     assert set(hub.calls) == {(NAME, "v1")}
 
 
-def test_a_file_is_no_model(tmp_path):
+def test_a_file_is_not_a_model(tmp_path):
     path = tmp_path / "maps.safetensors"
     from_attentions([torch.eye(3).expand(1, 2, 3, 3)]).save(path)
     with pytest.raises(RunError, match=r"is a file; .*heedful\.load opens a recording"):

@@ -50,7 +50,7 @@ CASES = [
 ]
 
 
-def made(kind, deviation=0.15, bare=False, **changes):
+def random_model(kind, deviation=0.15, bare=False, **changes):
     config = getattr(transformers, f"{kind}Config")(**{**SHAPE, **changes})
     name = f"{kind}Model" if bare else f"{kind}ForCausalLM"
     return redrawn(getattr(transformers, name)(config), deviation)
@@ -61,27 +61,28 @@ def same_everywhere(ours, theirs, tokens=60):
     for lengths in ([tokens], [tokens, 3, tokens // 2]):
         ids = torch.randint(VOCABULARY, (len(lengths), tokens))
         keep = torch.arange(tokens)[None] >= tokens - torch.tensor(lengths)[:, None]
-        places = (keep.cumsum(-1) - 1).clamp(min=0)
+        positions = (keep.cumsum(-1) - 1).clamp(min=0)
         with torch.inference_mode():
             mine = ours(ids, keep=keep)
-            his = theirs(
-                ids, attention_mask=keep.long(), position_ids=places, output_hidden_states=True
+            expected = theirs(
+                ids, attention_mask=keep.long(), position_ids=positions, output_hidden_states=True
             )
-        pairs = list(zip(mine.hidden_states, his.hidden_states, strict=True))
-        for a, b in [*pairs, *([(mine.logits, his.logits)] if "logits" in his else [])]:
+        pairs = list(zip(mine.hidden_states, expected.hidden_states, strict=True))
+        pairs += [(mine.logits, expected.logits)] if "logits" in expected else []
+        for a, b in pairs:
             assert (a[keep] - b[keep]).abs().max() <= 1e-5 * b[keep].abs().max()
 
 
 @pytest.mark.parametrize(("kind", "changes"), CASES, ids=str)
 def test_logits_and_hidden_states_are_those_of_transformers(kind, changes, tmp_path):
-    theirs = made(kind, **changes)
+    theirs = random_model(kind, **changes)
     theirs.save_pretrained(tmp_path)
     ours = load_model(tmp_path)
     assert type(ours) is GPT
     same_everywhere(ours, theirs)
 
 
-def written_by_version_4(directory, scaling=None, **left_out):
+def rewrite_as_version_4(directory, scaling=None, **left_out):
     """Rewrite config.json as transformers 4: rotary settings at the top level, no defaults."""
     path = directory / "config.json"
     content = json.loads(path.read_text())
@@ -111,9 +112,9 @@ def written_by_version_4(directory, scaling=None, **left_out):
     ids=str,
 )
 def test_configurations_of_transformers_4(kind, changes, scaling, tmp_path):
-    theirs = made(kind, **changes)
+    theirs = random_model(kind, **changes)
     theirs.save_pretrained(tmp_path)
-    written_by_version_4(tmp_path, scaling)
+    rewrite_as_version_4(tmp_path, scaling)
     assert "rope_parameters" not in json.loads((tmp_path / "config.json").read_text())
     same_everywhere(load_model(tmp_path), theirs)
 
@@ -125,7 +126,7 @@ def test_a_mistral_without_a_window_in_its_file_has_the_familys():
 
 
 def test_checkpoints_without_a_head_and_with_stored_frequencies(tmp_path):
-    theirs = made("Llama", bare=True)
+    theirs = random_model("Llama", bare=True)
     theirs.save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     weights["layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(3)
@@ -141,7 +142,7 @@ def test_checkpoints_without_a_head_and_with_stored_frequencies(tmp_path):
     ids=["window", "scaled"],
 )
 def test_greedy_tokens_are_those_of_transformers(kind, changes, tmp_path):
-    theirs = made(kind, deviation=0.4, **changes)
+    theirs = random_model(kind, deviation=0.4, **changes)
     theirs.save_pretrained(tmp_path)
     ours, ids = load_model(tmp_path), torch.randint(VOCABULARY, (1, 9))
     expected = theirs.generate(ids, max_new_tokens=40, do_sample=False, pad_token_id=0)[0, 9:]
@@ -173,20 +174,20 @@ SCALED = RotaryScaling(kind="llama3", factor=8.0, original_context=16, high_freq
     ],
     ids=str,
 )  # fmt: skip
-def test_what_one_wrote_opens_again(kind, changes, tmp_path):
+def test_exports_load_in_transformers_and_here(kind, changes, tmp_path):
     ours = redrawn(GPT(GPTConfig(**MODERN | {"layers": 2} | changes)))
     export_model(ours, tmp_path)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     assert type(theirs).__name__ == f"{kind}ForCausalLM"
     same_everywhere(ours, theirs)
-    again = load_model(tmp_path)
-    same_everywhere(again, theirs)
+    reloaded = load_model(tmp_path)
+    same_everywhere(reloaded, theirs)
     ids = torch.randint(VOCABULARY, (2, 40))
-    assert torch.equal(again(ids).logits, ours(ids).logits)
+    assert torch.equal(reloaded(ids).logits, ours(ids).logits)
     for name, parameter in ours.named_parameters():
-        assert torch.equal(again.get_parameter(name), parameter)
-    written = {"hidden": 96, "kv_heads": ours.config.kv_heads or 3}
-    assert again.config.to_dict() | written == ours.config.to_dict() | written
+        assert torch.equal(reloaded.get_parameter(name), parameter)
+    defaults = {"hidden": 96, "kv_heads": ours.config.kv_heads or 3}
+    assert reloaded.config.to_dict() | defaults == ours.config.to_dict() | defaults
 
 
 def test_gates_that_differ_from_their_up_projections_stay_separate(tmp_path):
@@ -203,7 +204,7 @@ def test_gates_that_differ_from_their_up_projections_stay_separate(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "changes", "wrong"),
+    ("kind", "changes", "expected"),
     [
         ("mistral", {"qk_norm": False, "window": 3}, []),
         ("mistral", {"qk_norm": False, "bias": True}, ["bias = True"]),
@@ -222,8 +223,8 @@ def test_gates_that_differ_from_their_up_projections_stay_separate(tmp_path):
                   "feed_bias": False}, ["window = 3", "head_width = 10", "feed_bias = False"]),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_named(kind, changes, wrong):
-    assert ARCHITECTURES[kind].format.mismatches(GPTConfig(**MODERN | changes), kind) == wrong
+def test_mismatches_list_every_unsupported_setting(kind, changes, expected):
+    assert ARCHITECTURES[kind].format.mismatches(GPTConfig(**MODERN | changes), kind) == expected
 
 
 @pytest.mark.parametrize(
@@ -235,7 +236,7 @@ def test_what_does_not_fit_is_named(kind, changes, wrong):
         ({"hidden_act": "gelu_new"}, "hidden_act = 'gelu_new'"),
         (
             {"model_type": "qwen2", **WINDOW, "num_hidden_layers": 4, "max_window_layers": 3},
-            "a window in some of its layers only",
+            "a window in only some of its layers",
         ),
         (
             {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
@@ -245,9 +246,9 @@ def test_what_does_not_fit_is_named(kind, changes, wrong):
     ids=str,
 )
 def test_errors_name_unsupported_settings(description, words, tmp_path):
-    described = {"model_type": "llama", "architectures": None} | description
-    assert unsupported_config(described) == f"{described['model_type']} with {words}"
-    (tmp_path / "config.json").write_text(json.dumps(described))
+    config = {"model_type": "llama", "architectures": None} | description
+    assert unsupported_config(config) == f"{config['model_type']} with {words}"
+    (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(RunError, match=f"architecture .* with {words}"):
         load_model(tmp_path)
 
@@ -266,7 +267,7 @@ def test_errors_name_unsupported_settings(description, words, tmp_path):
     ids=str,
 )
 def test_an_invalid_configuration_is_a_one_line_error(description, words, tmp_path):
-    made("Llama").save_pretrained(tmp_path)
+    random_model("Llama").save_pretrained(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | description))
     with pytest.raises(RunError, match=words):

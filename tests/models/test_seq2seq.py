@@ -23,8 +23,8 @@ VARIANTS = [
     {"shared": False, "norm_order": "post"},
     {"norm": "rms", "activation": "swiglu", "tied": False},
 ]
-TORCHS = VARIANTS[:4]  # torch has neither RMSNorm nor SwiGLU in its transformer
-LENGTHS, WRITTEN = (11, 7, 1), (5, 9, 3)
+TORCH_VARIANTS = VARIANTS[:4]  # torch has neither RMSNorm nor SwiGLU in its transformer
+SOURCES, TARGETS = (11, 7, 1), (5, 9, 3)  # lengths
 
 
 def tiny(**changes):
@@ -35,7 +35,7 @@ def tiny(**changes):
     return model
 
 
-def torchs(model):
+def torch_model(model):
     """Return nn.Transformer's encoder and decoder with the weights of a heedful model."""
     config = model.config
     shape = {
@@ -52,7 +52,7 @@ def torchs(model):
         nn.TransformerEncoderLayer(**shape), 2, norms[0], enable_nested_tensor=False
     )
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**shape), 3, norms[1])
-    whole = nn.Transformer(  # it initialises the weights of both again
+    full = nn.Transformer(  # it initialises the weights of both again
         config.width, config.heads, custom_encoder=encoder, custom_decoder=decoder, batch_first=True
     )
     for ours, theirs in zip(model.encoder, encoder.layers, strict=True):
@@ -60,17 +60,17 @@ def torchs(model):
         copy_feed(ours, theirs, ours.feed_norm, theirs.norm2)
     for ours, theirs in zip(model.decoder, decoder.layers, strict=True):
         copy_attention(ours.attend.projection, ours.attend.output, theirs.self_attn)
-        both = nn.Linear(config.width, 3 * config.width)
+        projection = nn.Linear(config.width, 3 * config.width)
         for part in ("weight", "bias"):
             rows = [getattr(ours.cross.query, part), getattr(ours.cross.memory, part)]
-            setattr(both, part, nn.Parameter(torch.cat(rows)))
-        copy_attention(both, ours.cross.output, theirs.multihead_attn)
+            setattr(projection, part, nn.Parameter(torch.cat(rows)))
+        copy_attention(projection, ours.cross.output, theirs.multihead_attn)
         theirs.norm2.load_state_dict(ours.cross_norm.state_dict())
         copy_feed(ours, theirs, ours.feed_norm, theirs.norm3)
     if shape["norm_first"]:
         norms[0].load_state_dict(model.encoder_norm.state_dict())
         norms[1].load_state_dict(model.decoder_norm.state_dict())
-    return whole
+    return full
 
 
 def copy_attention(projection, output, theirs):
@@ -86,18 +86,18 @@ def copy_feed(ours, theirs, norm, their_norm):
     their_norm.load_state_dict(norm.state_dict())
 
 
-def kept(lengths, total, side):
+def keep_mask(lengths, total, side):
     rows = [[n < length for n in range(total)] for length in lengths]
     return torch.tensor([row if side == "right" else row[::-1] for row in rows])
 
 
-def by_torch(model, theirs, source, target, source_keep, target_keep):
+def logits_by_torch(model, theirs, source, target, source_keep, target_keep):
     """Logits, with embeddings and positions written out; positions count real tokens."""
 
     def embed(table, ids, keep):
-        where = [[max(0, sum(row[: n + 1]) - 1) for n in range(len(row))] for row in keep.tolist()]
+        index = [[max(0, sum(row[: n + 1]) - 1) for n in range(len(row))] for row in keep.tolist()]
         scaled = math.sqrt(model.config.width) * table.weight[ids]
-        return scaled + sinusoidal(13, model.config.width)[torch.tensor(where)]
+        return scaled + sinusoidal(13, model.config.width)[torch.tensor(index)]
 
     output = theirs(
         embed(model.source_tokens, source, source_keep),
@@ -111,32 +111,32 @@ def by_torch(model, theirs, source, target, source_keep, target_keep):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("variant", TORCHS, ids=str)
+@pytest.mark.parametrize("variant", TORCH_VARIANTS, ids=str)
 def test_results_equal_those_of_torchs_transformer(variant, side):
     """Logits, and the gradients of parameters that both have, with padding on both texts."""
     model = tiny(**variant)
-    theirs = torchs(model)
+    theirs = torch_model(model)
     source, target = torch.randint(21, (3, 11)), torch.randint(21, (3, 9))
-    source_keep, target_keep = kept(LENGTHS, 11, side), kept(WRITTEN, 9, side)
+    source_keep, target_keep = keep_mask(SOURCES, 11, side), keep_mask(TARGETS, 9, side)
     logits = model(source, target, source_keep=source_keep, target_keep=target_keep).logits
-    expected = by_torch(model, theirs, source, target, source_keep, target_keep)
+    expected = logits_by_torch(model, theirs, source, target, source_keep, target_keep)
     torch.testing.assert_close(logits[target_keep], expected[target_keep], atol=2e-5, rtol=1e-5)
     if side == "left":  # torch's padding rows are fully masked, and their gradients are NaN
         return
     labels = torch.randint(23, (3, 9))
     for numbers in (logits, expected):
         loss(numbers[target_keep], labels[target_keep]).backward(retain_graph=True)
-    for ours, others in (
+    for ours, their_layer in (
         (model.encoder[1].feed.enter, theirs.encoder.layers[1].linear1),
         (model.decoder[0].cross_norm, theirs.decoder.layers[0].norm2),
         (model.decoder[2].cross.output, theirs.decoder.layers[2].multihead_attn.out_proj),
     ):
-        torch.testing.assert_close(ours.weight.grad, others.weight.grad, atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(ours.bias.grad, others.bias.grad, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(ours.weight.grad, their_layer.weight.grad, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(ours.bias.grad, their_layer.bias.grad, atol=1e-5, rtol=1e-4)
     cross = theirs.decoder.layers[1].multihead_attn.in_proj_weight.grad
     ours = model.decoder[1].cross
-    mine = torch.cat([ours.query.weight.grad, ours.memory.weight.grad])
-    torch.testing.assert_close(mine, cross, atol=1e-5, rtol=1e-4)
+    gradient = torch.cat([ours.query.weight.grad, ours.memory.weight.grad])
+    torch.testing.assert_close(gradient, cross, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -144,7 +144,7 @@ def test_results_equal_those_of_torchs_transformer(variant, side):
 def test_padding_changes_nothing(variant, side):
     model = tiny(**variant)
     source, target = torch.randint(21, (3, 11)), torch.randint(21, (3, 9))
-    source_keep, target_keep = kept(LENGTHS, 11, side), kept(WRITTEN, 9, side)
+    source_keep, target_keep = keep_mask(SOURCES, 11, side), keep_mask(TARGETS, 9, side)
     together = model(source, target, source_keep=source_keep, target_keep=target_keep)
     for b in range(3):
         alone = model(source[b, source_keep[b]][None], target[b, target_keep[b]][None])
@@ -152,11 +152,11 @@ def test_padding_changes_nothing(variant, side):
             (together.logits[b, target_keep[b]], alone.logits[0]),
             (together.encoder_states[-1][b, source_keep[b]], alone.encoder_states[-1][0]),
         ]
-        for ours, wanted in pairs:
-            torch.testing.assert_close(ours, wanted, atol=1e-5, rtol=1e-5)
+        for ours, expected in pairs:
+            torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
 
 
-def decoded(model, *arguments, **keywords):
+def decode(model, *arguments, **keywords):
     return model.head(model.decoder_states(*arguments, **keywords)[-1])
 
 
@@ -166,43 +166,43 @@ def decoded(model, *arguments, **keywords):
 def test_a_cache_gives_the_same_logits(variant, cuts):
     model = tiny(**variant)
     source, target = torch.randint(21, (3, 11)), torch.randint(21, (3, 9))
-    keep, written = kept(LENGTHS, 11, "right"), kept(WRITTEN, 9, "left")
+    keep, mask = keep_mask(SOURCES, 11, "right"), keep_mask(TARGETS, 9, "left")
     memory = model.encode(source, keep=keep)
-    whole = decoded(model, target, memory, keep=written, memory_keep=keep)
+    full = decode(model, target, memory, keep=mask, memory_keep=keep)
     cache = model.new_cache(3, source=11, capacity=9)
     edges = sorted({0, 9, *cuts})
     parts = [
-        decoded(model, target[:, a:b], memory, keep=written[:, :b], memory_keep=keep, cache=cache)
+        decode(model, target[:, a:b], memory, keep=mask[:, :b], memory_keep=keep, cache=cache)
         for a, b in itertools.pairwise(edges)
     ]
-    torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-5, rtol=0)
+    torch.testing.assert_close(torch.cat(parts, 1), full, atol=1e-5, rtol=0)
 
 
 def test_a_reordered_cache_continues_other_rows():
     model = tiny()
     source, target = torch.randint(21, (1, 5)).repeat(3, 1), torch.randint(21, (3, 4))
     memory, cache = model.encode(source), model.new_cache(3, source=5)
-    decoded(model, target, memory, cache=cache)
+    decode(model, target, memory, cache=cache)
     rows = torch.tensor([2, 0, 2])
     cache.reorder(rows)
     more = torch.randint(21, (3, 1))
-    whole = decoded(model, torch.cat([target[rows], more], 1), memory)
-    after = decoded(model, more, memory, cache=cache)
-    torch.testing.assert_close(after, whole[:, -1:], atol=1e-5, rtol=0)
+    full = decode(model, torch.cat([target[rows], more], 1), memory)
+    logits = decode(model, more, memory, cache=cache)
+    torch.testing.assert_close(logits, full[:, -1:], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_no_target_token_sees_a_later_one_and_all_see_the_whole_source(variant):
+def test_target_tokens_attend_to_the_source_and_earlier_tokens(variant):
     model = tiny(**variant)
     source, target = torch.randint(21, (2, 7)), torch.randint(21, (2, 9))
-    before = model(source, target).logits
+    logits = model(source, target).logits
     changed = target.clone()
     changed[:, 5:] = (changed[:, 5:] + 1) % 21
-    after = model(source, changed).logits
-    torch.testing.assert_close(before[:, :5], after[:, :5])
-    assert not torch.allclose(before[:, 5:], after[:, 5:])
+    changed_logits = model(source, changed).logits
+    torch.testing.assert_close(logits[:, :5], changed_logits[:, :5])
+    assert not torch.allclose(logits[:, 5:], changed_logits[:, 5:])
     source[:, -1] = (source[:, -1] + 1) % 21
-    assert (model(source, target).logits != before).any(-1).all()
+    assert (model(source, target).logits != logits).any(-1).all()
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
@@ -220,7 +220,7 @@ def test_token_tables_are_shared_as_configured():
     assert names == {"target_tokens.weight", "head.weight"}
 
 
-def test_what_does_not_fit(as_a_user):
+def test_invalid_input_is_a_one_line_error(as_a_user):
     model, ids = tiny(), torch.zeros(1, 5, dtype=torch.long)
     long, keep = torch.zeros(1, 14, dtype=torch.long), torch.ones(1, 4, dtype=torch.bool)
     for call, words in [

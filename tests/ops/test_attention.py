@@ -107,7 +107,7 @@ def test_attention_and_steps_equal_loops_in_numpy(call):
 
 @given(calls())
 @settings(max_examples=25)
-def test_arrays_give_what_tensors_give(call):
+def test_arrays_and_tensors_give_the_same_results(call):
     inputs, arguments, _ = call
     inputs = [t.float() if t.dtype == torch.bfloat16 else t for t in inputs]
     if "bias" in arguments and arguments["bias"].dtype == torch.bfloat16:
@@ -124,7 +124,7 @@ def test_arrays_give_what_tensors_give(call):
 
 
 def by_every_path(inputs, arguments, allowed):
-    """Return the output of every implementation here, and of torch's own."""
+    """Return the output of every implementation in heedful, and of torch."""
 
     def four_axes(tensor):
         return tensor.reshape(-1, *(tensor.shape if tensor.ndim >= 4 else (1, *tensor.shape))[-3:])
@@ -153,20 +153,20 @@ def test_every_path_gives_the_same_output_and_gradients(call):
     inputs, arguments, allowed = call
     dtype = inputs[0].dtype
     inputs = [t.requires_grad_() for t in inputs]
-    causes = list(inputs)
+    sources = list(inputs)
     if "bias" in arguments:
         arguments["bias"] = arguments["bias"].to(dtype).requires_grad_()
-        causes.append(arguments["bias"])
+        sources.append(arguments["bias"])
     outputs = by_every_path(inputs, arguments, allowed)
-    ahead = torch.randn_like(outputs["steps"])
+    direction = torch.randn_like(outputs["steps"])
     exact, _ = oracle.attention(*inputs, allowed, arguments.get("bias"), arguments.get("scale"))
     gradients = {
-        path: torch.autograd.grad(output, causes, ahead) for path, output in outputs.items()
+        path: torch.autograd.grad(output, sources, direction) for path, output in outputs.items()
     }
     tolerance = 8 * TOLERANCE[dtype]
     for path, output in outputs.items():
-        got = oracle.numpy(output)
-        np.testing.assert_allclose(got, exact, atol=tolerance, rtol=tolerance, err_msg=path)
+        result = oracle.numpy(output)
+        np.testing.assert_allclose(result, exact, atol=tolerance, rtol=tolerance, err_msg=path)
         for a, b in zip(gradients[path], gradients["steps"], strict=True):
             torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance, msg=path)
 
@@ -203,8 +203,8 @@ def test_scores_too_large_for_half_precision(dtype):
         Causal() & Padding.from_lengths([9, 30], 37),
     ],
 )
-def test_blocks_of_a_structured_mask_equal_the_whole(mask, monkeypatch):
-    """Large masks are computed in blocks of queries; here every mask counts as large."""
+def test_blocks_of_a_structured_mask_equal_a_single_call(mask, monkeypatch):
+    """Large masks are computed in blocks of queries; with FULL_MASK = 0, every mask is large."""
     inputs = [t.requires_grad_() for t in tensors((2,), 4, 2, 29, 37, 5, 3)]
     bias = torch.randn(29, 37, dtype=torch.float64)
     full = heedful.attention(*inputs, mask=mask, bias=bias)
@@ -219,7 +219,7 @@ def test_blocks_of_a_structured_mask_equal_the_whole(mask, monkeypatch):
     np.testing.assert_allclose(oracle.numpy(blocks), output, atol=1e-12)
 
 
-def test_a_window_over_many_tokens_never_makes_a_table_of_them():
+def test_a_window_over_many_tokens_builds_no_full_table():
     tokens = 20_000
     query = torch.randn(1, 1, tokens, 4)
     with torch.profiler.profile(profile_memory=True) as profile:
@@ -243,15 +243,15 @@ def test_dropout_drops_a_share_and_keeps_the_mean():
 
 @pytest.mark.parametrize("mask", [None, Causal(0), Causal(), Causal() & Window(3), Causal(2)])
 @pytest.mark.parametrize("full", [0, 1 << 20])
-def test_the_door_gives_every_argument_on(mask, full, monkeypatch):
-    """On a GPU torch applies dropout; meta tensors show the arguments that it would receive."""
+def test_every_argument_reaches_the_kernel(mask, full, monkeypatch):
+    """With meta tensors, every call takes the path of a GPU, where torch applies dropout."""
     calls = []
 
-    def recorded(query, key, value, **arguments):
+    def fake_kernel(query, key, value, **arguments):
         calls.append(arguments)
         return query
 
-    monkeypatch.setattr(sdpa.F, "scaled_dot_product_attention", recorded)
+    monkeypatch.setattr(sdpa.F, "scaled_dot_product_attention", fake_kernel)
     monkeypatch.setattr(dispatch, "FULL_MASK", full)
     monkeypatch.setattr(sdpa, "BLOCK", 4)
     query, key = torch.empty(2, 6, 9, 8, device="meta"), torch.empty(2, 2, 11, 8, device="meta")
@@ -277,11 +277,11 @@ def test_leading_axes_broadcast():
     query = torch.randn(2, 1, 6, 3, 4, dtype=torch.float64)
     key, value = torch.randn(2, 1, 5, 2, 7, 4, dtype=torch.float64)
     mask = torch.rand(5, 1, 3, 7) < 0.7
-    got = heedful.attention(query, key, value, mask=mask, causal=True)
+    result = heedful.attention(query, key, value, mask=mask, causal=True)
     full = [query.expand(2, 5, 6, 3, 4), *(t.expand(2, 5, 2, 7, 4) for t in (key, value))]
     allowed = mask.numpy() & np.tri(3, 7, 4, dtype=bool)
     expected, _ = oracle.attention(*full, allowed)
-    np.testing.assert_allclose(oracle.numpy(got), expected, atol=1e-12)
+    np.testing.assert_allclose(oracle.numpy(result), expected, atol=1e-12)
 
 
 ONES = torch.ones(2, 4, 3, 8)
@@ -313,7 +313,7 @@ BAD = {
 
 @pytest.mark.parametrize("function", [heedful.attention, heedful.steps])
 @pytest.mark.parametrize("case", BAD)
-def test_what_cannot_be_meant_is_refused_in_one_line(function, case, as_a_user):
+def test_wrong_arguments_raise_one_line(function, case, as_a_user):
     changes, words = BAD[case]
     arguments = {"query": ONES, "key": ONES, "value": ONES, **changes}
     inputs = [arguments.pop(name) for name in ("query", "key", "value")]
@@ -326,7 +326,7 @@ def test_what_cannot_be_meant_is_refused_in_one_line(function, case, as_a_user):
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("arguments", [{}, {"causal": True}])
 def test_nan_is_not_hidden(lead, which, arguments):
-    """torch's CPU kernel returns zeros for small tensors with NaN; NaN must reach the output."""
+    """torch's CPU kernel returns zeros for small tensors with NaN; heedful must return NaN."""
     tensors = [torch.randn(*lead, n, 4) for n in (3, 5, 5)]
     tensors[which][..., 1, 2] = torch.nan
     output, weights = heedful.attention(*tensors, return_weights=True, **arguments)

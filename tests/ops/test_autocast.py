@@ -18,7 +18,7 @@ def by_definition(query, key, value, bias):
 
 @given(tokens=st.integers(1, 40), seed=st.integers(0, 9), with_bias=st.booleans())
 @settings(max_examples=15)
-def test_only_what_comes_in_is_rounded(tokens, seed, with_bias):
+def test_only_inputs_are_rounded(tokens, seed, with_bias):
     torch.manual_seed(seed)
     inputs = [torch.randn(2, 3, tokens, 8).bfloat16().requires_grad_() for _ in range(3)]
     bias = torch.randn(3, tokens, tokens).bfloat16() if with_bias else None
@@ -39,7 +39,7 @@ def test_only_what_comes_in_is_rounded(tokens, seed, with_bias):
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
-def test_wider_types_stay_as_they_are(kind):
+def test_wider_types_are_unchanged(kind):
     query = torch.randn(1, 2, 5, 4, dtype=kind)
     with torch.autocast("cpu", torch.bfloat16):
         output = heedful.attention(query, query, query)
@@ -47,7 +47,7 @@ def test_wider_types_stay_as_they_are(kind):
     torch.testing.assert_close(output, heedful.attention(query, query, query))
 
 
-def test_every_path_gives_what_the_kernel_gives():
+def test_every_path_equals_the_kernel():
     torch.manual_seed(0)
     query, key, value = (torch.randn(2, 3, 9, 8) for _ in range(3))
     with torch.autocast("cpu", torch.bfloat16):

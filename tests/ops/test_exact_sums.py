@@ -1,4 +1,4 @@
-"""Sums of any floats in any order, against fractions, which round nothing."""
+"""Exact sums of floats in any order, against Python's fractions."""
 
 import math
 from fractions import Fraction
@@ -29,7 +29,7 @@ def same(total, other):
 
 @settings(max_examples=100)
 @given(values=st.lists(FLOATS, max_size=25), data=st.data())
-def test_any_split_in_any_order_is_one_sum_rounded_once(values, data):
+def test_any_split_in_any_order_gives_the_same_mean(values, data):
     values = [float(np.float32(value)) for value in values]
     full = Total.of(torch.tensor(values))
     np.testing.assert_equal(float(full.mean()), by_fractions(values))
@@ -40,14 +40,14 @@ def test_any_split_in_any_order_is_one_sum_rounded_once(values, data):
         for a, b in zip([0, *cuts], [*cuts, len(values)], strict=True)
     ]
     for order in (parts, parts[::-1]):
-        together = order[0]
+        total = order[0]
         for part in order[1:]:
-            together = together.plus(part)
-        np.testing.assert_equal(float(together.mean()), float(full.mean()))
-        assert together.counts == full.counts
+            total = total.plus(part)
+        np.testing.assert_equal(float(total.mean()), float(full.mean()))
+        assert total.counts == full.counts
 
 
-def test_heads_are_added_up_each_for_itself():
+def test_heads_are_summed_separately():
     values = torch.randn(3, 5, 7)
     values[1, 2] = torch.nan
     values[0, 0, 3:] = torch.nan
@@ -57,14 +57,14 @@ def test_heads_are_added_up_each_for_itself():
     np.testing.assert_allclose(total.mean(), values.double().nanmean(-1), rtol=1e-14)
 
 
-def test_doubles_are_cut_at_the_last_digit_each_for_itself():
+def test_each_double_is_truncated_at_the_last_digit():
     values = torch.tensor([0.1, 2.0**-170, 1 / 3], dtype=torch.float64)
-    apart = Total.of(values[:1]).plus(Total.of(values[1:]))
-    assert same(apart, Total.of(values))
-    assert float(apart.mean()) == by_fractions([0.1, 1 / 3, 0.0])
+    split = Total.of(values[:1]).plus(Total.of(values[1:]))
+    assert same(split, Total.of(values))
+    assert float(split.mean()) == by_fractions([0.1, 1 / 3, 0.0])
 
 
-def test_a_billion_sums_have_room():
+def test_a_billion_sums_do_not_overflow():
     total = Total.of(torch.full((1, 9), 1 - 2.0**-24))
     for _ in range(30):
         total = total.plus(total)
@@ -73,6 +73,6 @@ def test_a_billion_sums_have_room():
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, 2.0**31, -1e30])
-def test_what_has_no_room_is_refused(value):
+def test_too_large_numbers_are_refused(value):
     with pytest.raises(ArgumentError, match="to add up; expected less than 2³¹"):
         Total.of(torch.tensor([0.5, value]))

@@ -1,4 +1,4 @@
-"""Regions of a map pooled to pictures, against NumPy on the whole map."""
+"""Regions of a map pooled to pictures, against NumPy on the full map."""
 
 import itertools
 import math
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from random_maps import log_sum_exps, random_inputs
 
 from heedful.errors import ArgumentError
-from heedful.ops import heatmap as of_heatmap
+from heedful.ops import heatmap as heatmap_module
 from heedful.ops.heatmap import heatmap
 from heedful.ops.inputs import AttentionInputs
 from heedful.ops.map_region import by_rows
@@ -41,22 +41,22 @@ def test_heatmaps_pool_a_region_of_the_map(case, size, reduce, ends, entries):
     region = slice(*ends[:2]), slice(*ends[2:])
     sums = torch.from_numpy(log_sum_exps(inputs))[:, region[0]]
     with pytest.MonkeyPatch.context() as patch:  # blocks of a few cells, as for a long text
-        patch.setattr(of_heatmap, "block_entries", lambda _: entries)
+        patch.setattr(heatmap_module, "block_entries", lambda _: entries)
         pooled = heatmap(inputs, sums, size, reduce, *region)
     assert max(pooled.shape[1:]) <= size
     expected = pooled_by_definition(map_[:, *region], size, reduce)
     np.testing.assert_allclose(pooled, expected, atol=4e-6)
 
 
-def test_a_region_is_never_held_at_its_full_size(monkeypatch):
-    sizes, fill = [], of_heatmap.fill_scores
+def test_a_region_is_never_stored_at_full_size(monkeypatch):
+    sizes, fill = [], heatmap_module.fill_scores
 
-    def filled(scores, *arguments):
+    def counting_fill(scores, *arguments):
         sizes.append(scores.numel())
         fill(scores, *arguments)
 
-    monkeypatch.setattr(of_heatmap, "fill_scores", filled)
-    monkeypatch.setattr(of_heatmap, "block_entries", lambda _: 5000)
+    monkeypatch.setattr(heatmap_module, "fill_scores", counting_fill)
+    monkeypatch.setattr(heatmap_module, "block_entries", lambda _: 5000)
     words = torch.randn(2, 700, 4)
     inputs = AttentionInputs(words, words, 1.0, Causal())
     _, sums = by_rows(inputs, torch.arange(700), torch.arange(700))
@@ -70,7 +70,7 @@ def test_a_region_is_never_held_at_its_full_size(monkeypatch):
     np.testing.assert_allclose(picture, pooled_by_definition(full.numpy(), 10, "mean"), atol=1e-6)
 
 
-def test_wrong_pooling_is_one_line():
+def test_wrong_pooling_raises_one_line():
     words, sums = torch.randn(1, 3, 2), torch.zeros(1, 3)
     inputs = AttentionInputs(words, words, 1.0)
     with pytest.raises(ArgumentError, match="'mean' or 'max'"):

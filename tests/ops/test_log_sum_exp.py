@@ -19,7 +19,7 @@ from heedful.ops.log_sum_exp import LogSumExpMode, find_log_sum_exp, request_lse
 ATEN = torch.ops.aten
 N, M = 40, 53
 TABLE = torch.rand(2, 1, N, M) < 0.6
-WAYS = {
+CASES = {
     "no mask": {},
     "causal": {"is_causal": True},
     "boolean": {"attn_mask": TABLE},
@@ -29,17 +29,17 @@ WAYS = {
 }
 
 
-def tensors(way, dtype=torch.float32):
-    G = 2 if way == "grouped" else 4
+def tensors(case, dtype=torch.float32):
+    G = 2 if case == "grouped" else 4
     return [torch.randn(2, H, n, 8, dtype=dtype) for H, n in ((4, N), (G, M), (G, M))]
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("way", WAYS)
-def test_the_kernel_tells_it_and_nothing_changes(way, dtype, mode):
-    query, key, value = tensors(way, dtype)
-    options = {name: x.to(dtype) if way == "added" else x for name, x in WAYS[way].items()}
+@pytest.mark.parametrize("case", CASES)
+def test_the_kernel_returns_it_and_the_output_is_unchanged(case, dtype, mode):
+    query, key, value = tensors(case, dtype)
+    options = {name: x.to(dtype) if case == "added" else x for name, x in CASES[case].items()}
     outputs, gradients = [], []
     for watched in (False, True):
         with mode(), ExitStack() as stack:
@@ -59,20 +59,20 @@ def test_the_kernel_tells_it_and_nothing_changes(way, dtype, mode):
     sums = capture.result((2, 4, N))
     for b in range(2):
         table = options.get("attn_mask")
-        mask = masks.Causal(0) if way == "causal" else None
-        mask = masks.Dense(table[b]) if way == "boolean" else mask
-        bias = table if way == "added" else None
+        mask = masks.Causal(0) if case == "causal" else None
+        mask = masks.Dense(table[b]) if case == "boolean" else mask
+        bias = table if case == "added" else None
         scale = options.get("scale", 8**-0.5)
         expected = log_sum_exps(AttentionInputs(query[b], key[b], scale, mask, bias))
-        close = 1e-4 if dtype == torch.bfloat16 else 2e-6
-        torch.testing.assert_close(sums[b].double(), torch.from_numpy(expected), atol=close, rtol=0)
+        atol = 1e-4 if dtype == torch.bfloat16 else 2e-6
+        torch.testing.assert_close(sums[b].double(), torch.from_numpy(expected), atol=atol, rtol=0)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called")
 def test_flex_attention_counts_in_bits():
     query, key, value = tensors("flex")
     mask = create_block_mask(lambda b, h, q, k: k <= q + 5, None, None, N, M, device="cpu")
-    uncompiled = torch.compiler.set_stance("force_eager")  # as while a model is recorded
+    uncompiled = torch.compiler.set_stance("force_eager")  # as `heedful.record` does
     with torch.no_grad(), uncompiled, LogSumExpMode() as capture:
         flex_attention(query, key, value, block_mask=mask)
     allowed = torch.arange(M) <= torch.arange(N)[:, None] + 5
@@ -81,20 +81,20 @@ def test_flex_attention_counts_in_bits():
     torch.testing.assert_close(result, torch.from_numpy(expected), atol=2e-6, rtol=0)
 
 
-def test_where_no_kernel_tells_it_there_is_none():
+def test_without_a_fused_kernel_it_is_none():
     query, key, value = tensors("none")
     with LogSumExpMode() as capture, sdpa_kernel(SDPBackend.MATH):
         F.scaled_dot_product_attention(query, key, value)
     assert capture.result((2, 4, N)) is None
     with LogSumExpMode() as capture:
         F.scaled_dot_product_attention(query, key, value)
-    assert capture.result((2, 4, N + 1)) is None  # of other rows
+    assert capture.result((2, 4, N + 1)) is None  # another number of rows
     assert capture.result((2, 3, N)) is None
 
 
 @pytest.mark.parametrize("name", [name for name in log_sum_exp.UNITS if name.startswith("_scaled")])
-def test_kernels_of_a_gpu_are_asked_for_it_and_give_it_in_this_shape(name):
-    """Meta tensors follow the kernels' rules for shapes without a GPU."""
+def test_gpu_kernels_return_it_in_this_shape(name):
+    """With meta tensors, a kernel computes the shapes of its results without a GPU."""
     if name.endswith("cpu"):
         return
     query, key = (torch.empty(2, 4, n, 64, device="meta") for n in (77, 99))
@@ -108,7 +108,7 @@ def test_kernels_of_a_gpu_are_asked_for_it_and_give_it_in_this_shape(name):
     assert result.shape == (2, 4, 77)
 
 
-def test_a_kernel_that_puts_tokens_first_is_known():
+def test_a_kernel_with_tokens_before_heads():
     output, sums = torch.randn(2, 7, 3, 8), torch.randn(2, 3, 7)
     assert torch.equal(find_log_sum_exp("_flash_attn_forward", (output, sums, None, None)), sums)
     assert find_log_sum_exp("_flash_attn_forward", output) is None
@@ -116,8 +116,8 @@ def test_a_kernel_that_puts_tokens_first_is_known():
 
 
 @pytest.mark.parametrize("mask", [None, masks.Causal(), masks.Causal() & masks.Window(70)])
-def test_our_own_attention_tells_it_where_it_calls_the_kernel_block_by_block(mask):
-    long = 1100  # a mask of so many queries and keys is made in blocks
+def test_results_of_blocks_of_queries_are_joined(mask):
+    long = 1100  # above FULL_MASK, so that the mask is built in blocks of queries
     query, key = torch.randn(2, 3, long, 8), torch.randn(2, 3, long, 8)
     results = []
     with listening(lambda arguments, context, mode: results.append(mode.result((2, 3, long)))):
@@ -136,7 +136,7 @@ class DoublingMode(TorchDispatchMode):
         return function(*arguments, **keywords or {})
 
 
-def test_a_mode_that_attends_in_a_way_of_its_own_is_asked():
+def test_another_mode_can_replace_the_kernel():
     query, key, value = tensors("own")
     with torch.inference_mode(), DoublingMode():
         expected = F.scaled_dot_product_attention(query, key, value)
@@ -147,7 +147,7 @@ def test_a_mode_that_attends_in_a_way_of_its_own_is_asked():
     assert capture.result((2, 4, N)) is None
 
 
-def test_what_several_kernels_gave_is_joined_only_where_it_fits():
+def test_results_of_several_kernels_are_joined_only_if_they_fit():
     capture = LogSumExpMode()
     with capture:
         for rows in (3, 4):

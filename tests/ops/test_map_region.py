@@ -33,7 +33,7 @@ def test_any_part_of_the_map_is_exact(case):
 
 @settings(max_examples=60)
 @given(parts())
-def test_any_cells_are_exact_by_the_sums_of_their_rows(case):
+def test_cells_from_the_log_sum_exp_are_exact(case):
     inputs, heads, queries, keys, expected = case
     sums = torch.from_numpy(log_sum_exps(inputs))[heads][:, queries]
     cells = weights(inputs, heads, queries, keys, sums)
@@ -42,7 +42,7 @@ def test_any_cells_are_exact_by_the_sums_of_their_rows(case):
 
 @settings(max_examples=30)
 @given(random_inputs())
-def test_whole_rows_come_with_their_sums(case):
+def test_full_rows_and_their_log_sum_exp(case):
     inputs, (map_, _) = case
     every = torch.arange(inputs.shape[1]), torch.arange(inputs.shape[2])
     full, sums = by_rows(inputs.of_heads(slice(None)).upcast(), *every)

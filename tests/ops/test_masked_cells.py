@@ -1,4 +1,4 @@
-"""Fully masked cells, against loops over the full mask."""
+"""Fully masked cells of a heat map, against loops over the full mask."""
 
 import math
 
@@ -55,7 +55,7 @@ def by_loops(allowed, cell):
     ends=st.tuples(*[st.integers(0, 19)] * 4),
     rows=st.integers(1, 9),
 )
-def test_cells_are_hidden_where_no_pair_of_theirs_may_attend(case, cell, ends, rows):
+def test_fully_masked_cells_equal_loops(case, cell, ends, rows):
     inputs, allowed = case
     queries, keys = slice(*sorted(ends[:2])), slice(*sorted(ends[2:]))
     with pytest.MonkeyPatch.context() as patch:  # runs of a few queries, as for a long text
@@ -65,15 +65,15 @@ def test_cells_are_hidden_where_no_pair_of_theirs_may_attend(case, cell, ends, r
     np.testing.assert_array_equal(cells.expand(expected.shape), expected)
 
 
-def test_the_mask_is_made_only_where_some_may_see_a_key_and_others_not(monkeypatch):
+def test_the_mask_is_built_only_where_queries_differ(monkeypatch):
     sizes, crop = [], Causal.crop
 
-    def cropped(self, shape, queries, keys, device=None):
+    def counting_crop(self, shape, queries, keys, device=None):
         table = crop(self, shape, queries, keys, device)
         sizes.append(table.numel())
         return table
 
-    monkeypatch.setattr(Causal, "crop", cropped)
+    monkeypatch.setattr(Causal, "crop", counting_crop)
     words = torch.zeros(1, 4096, 2)
     masked_cells(AttentionInputs(words, words, 1.0, Causal()), (64, 64), slice(1024, 2048))
     assert sum(sizes) < 1024 * 1024

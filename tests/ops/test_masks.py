@@ -42,8 +42,8 @@ def _part(draw, kind, shape):
         return Padding(torch.from_numpy(keep)), lambda b, h, n, m: keep[b, m]
     if kind == "r":
         first, end = random.integers(-1, M + 2, (2, N))
-        runs = KeyRanges(torch.from_numpy(first), torch.from_numpy(end))
-        return runs, lambda b, h, n, m: first[n] <= m < end[n]
+        ranges = KeyRanges(torch.from_numpy(first), torch.from_numpy(end))
+        return ranges, lambda b, h, n, m: first[n] <= m < end[n]
     dense = random.random((batch, 1, N, M)) < 0.6
     if kind == "b":
         packed = Packed.of(torch.from_numpy(dense))
@@ -61,7 +61,7 @@ def test_combined_masks_equal_loops(case):
 
 @given(cases(), st.data())
 @settings(max_examples=100)
-def test_a_crop_is_the_crop_of_the_whole(case, data):
+def test_a_crop_equals_a_crop_of_the_full_table(case, data):
     mask, shape, table = case
     N, M = shape[-2:]
     queries = data.draw(st.lists(st.integers(-N, N - 1), max_size=5))
@@ -93,7 +93,7 @@ def test_nothing_is_allowed_outside_the_span(case, data):
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.data())
 @settings(max_examples=100)
-def test_runs_from_lengths_are_documents_that_see_themselves(lengths, data):
+def test_ranges_from_lengths_are_separate_documents(lengths, data):
     mask, total = KeyRanges.from_lengths(lengths), sum(lengths)
     document = [d for d, length in enumerate(lengths) for _ in range(length)]
     table = np.array([[a == b for b in document] for a in document], bool).reshape(total, total)
@@ -103,7 +103,7 @@ def test_runs_from_lengths_are_documents_that_see_themselves(lengths, data):
     assert mask.has_no_empty_row((total, total))
     first = data.draw(st.integers(0, total - 1))
     queries = range(first, data.draw(st.integers(first + 1, total)))
-    rows = table[queries.start : queries.stop]  # for one document both bounds are tight
+    rows = table[queries.start : queries.stop]  # both bounds are tight
     for span, keys in (
         (mask.span(queries, (total, total)), rows.any(0)),
         (mask.common_span(queries, (total, total)), rows.all(0)),
@@ -113,26 +113,26 @@ def test_runs_from_lengths_are_documents_that_see_themselves(lengths, data):
     np.testing.assert_array_equal(causal.numpy(), rows & np.tri(total, dtype=bool)[queries])
 
 
-def test_a_run_that_sees_nothing():
+def test_empty_ranges():
     """A range that ends before it starts, a range after the last key, and a normal range."""
-    runs = KeyRanges(torch.tensor([3, 9, 1]), torch.tensor([2, 11, 3]))
+    ranges = KeyRanges(torch.tensor([3, 9, 1]), torch.tensor([2, 11, 3]))
     shape = (3, 5)
-    assert runs.crop(shape).int().tolist() == [[0] * 5, [0] * 5, [0, 1, 1, 0, 0]]
-    assert not runs.has_no_empty_row(shape)
-    assert [list(runs.span(range(n, n + 1), shape)) for n in range(3)] == [[], [], [1, 2]]
-    assert list(runs.span(range(1), shape)) == list(runs.common_span(range(3), shape)) == []
+    assert ranges.crop(shape).int().tolist() == [[0] * 5, [0] * 5, [0, 1, 1, 0, 0]]
+    assert not ranges.has_no_empty_row(shape)
+    assert [list(ranges.span(range(n, n + 1), shape)) for n in range(3)] == [[], [], [1, 2]]
+    assert list(ranges.span(range(1), shape)) == list(ranges.common_span(range(3), shape)) == []
     assert KeyRanges(torch.tensor([0, 2]), torch.tensor([1, 5])).has_no_empty_row((2, 3))
     assert not KeyRanges(torch.tensor([0, 4]), torch.tensor([1, 5])).has_no_empty_row((2, 3))
 
 
-def test_where_there_are_no_keys_no_row_sees_one():
+def test_without_keys_every_row_is_empty():
     assert Causal(2).has_no_empty_row((3, 1))
     for mask in (Causal(2), KeyRanges.from_lengths([3])):
         assert not mask.has_no_empty_row((3, 0))
         assert list(mask.span(range(3), (3, 0))) == list(mask.common_span(range(3), (3, 0))) == []
 
 
-def test_a_crop_of_a_million_by_a_million_costs_what_the_crop_costs():
+def test_a_crop_of_a_million_by_a_million_costs_only_the_crop():
     tokens = 1_000_000
     mask = Causal() & Window(4096) & Padding(torch.ones(2, tokens, dtype=torch.bool))
     shape = (2, 12, tokens, tokens)
@@ -176,7 +176,7 @@ def test_padding_sides():
         (lambda: Causal().crop((3, 4), keys=[-5]), "key index -5"),
     ],
 )
-def test_wrong_masks_say_what_is_wrong(make, words, as_a_user):
+def test_wrong_masks_raise_one_line(make, words, as_a_user):
     with pytest.raises(ArgumentError, match=words) as caught:
         make()
     assert "\n" not in str(caught.value)
@@ -190,7 +190,7 @@ def test_padding_of_several_batch_axes_and_of_none():
     assert torch.equal(Padding(keep[0]).crop((6, 3))[5], keep[0])
 
 
-def test_a_mask_of_ones_own(as_a_user):
+def test_a_custom_mask(as_a_user):
     class Even(Mask):
         def allowed(self, query, key, shape):
             return (key % 2 == 0).expand(query.shape[0], -1)
@@ -199,16 +199,16 @@ def test_a_mask_of_ones_own(as_a_user):
     assert crop.int().tolist() == [[1, 0, 0], [1, 0, 0], [1, 0, 1]]
 
 
-def test_runs_are_where_their_lengths_are():
+def test_ranges_are_on_the_device_of_the_lengths():
     lengths = torch.tensor([2, 3], device="meta")
-    with pytest.raises(RuntimeError, match="meta tensor"):  # the total length is not available
+    with pytest.raises(RuntimeError, match="meta tensor"):  # a meta tensor has no values
         KeyRanges.from_lengths(lengths)
     ranges = KeyRanges.from_lengths(torch.tensor([2, 3], dtype=torch.int32))
     assert ranges.end.tolist() == KeyRanges.from_lengths([2, 3]).end.tolist() == [2, 2, 5, 5, 5]
     assert ranges.end.dtype == torch.long
 
 
-def test_a_mask_is_not_derived_from_another():
+def test_masks_must_derive_from_mask_itself():
     """An inherited span could be wrong."""
     for parents in ((Causal,), (Combined,), (Window, Causal)):
         with pytest.raises(ArgumentError, match="derived from Mask itself"):

@@ -42,7 +42,6 @@ def read_only(array):
 )
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_no_copy_is_made_where_torch_can_read_the_array(form, dtype):
-    """Nor a warning: warnings are errors in these tests."""
     query = form(QUERY.astype(dtype))
     (tensor, *_) = tensors_of(query, query, query)
     assert tensor.data_ptr() == query.__array_interface__["data"][0] or query.size == 0
@@ -60,7 +59,7 @@ def test_no_copy_is_made_where_torch_can_read_the_array(form, dtype):
     ],
     ids=["reversed", "big-endian", "a field of records", "broadcast", "read-only"],
 )
-def test_what_torch_cannot_read_is_copied(form):
+def test_arrays_that_torch_cannot_read_are_copied(form):
     query, key = form(QUERY), form(KEY)
     expected = heedful.attention(np.ascontiguousarray(query).astype("=f8"), key, key)
     np.testing.assert_array_equal(heedful.attention(query, key, key), expected)
@@ -70,20 +69,20 @@ def test_what_torch_cannot_read_is_copied(form):
 def test_arguments_are_not_changed():
     query, key, mask, bias = QUERY.copy(), KEY.copy(), MASK.copy(), np.ones((3, 7))
     heedful.steps(query, key, key, mask=mask, bias=bias, causal=True)
-    for array, before in [(query, QUERY), (key, KEY), (mask, MASK), (bias, np.ones((3, 7)))]:
-        np.testing.assert_array_equal(array, before)
+    for array, original in [(query, QUERY), (key, KEY), (mask, MASK), (bias, np.ones((3, 7)))]:
+        np.testing.assert_array_equal(array, original)
 
 
 def test_streaming_attention_gives_arrays(as_a_user):
     mask = heedful.masks.Padding(np.array([True] * 5 + [False] * 2))
-    arrays_, tensors = (
+    arrays, tensors = (
         heedful.streaming_attention(form(QUERY), form(KEY), form(KEY), mask=mask)
         for form in (np.asarray, torch.from_numpy)
     )
-    np.testing.assert_array_equal(arrays_.output, tensors.output.numpy())
-    assert type(arrays_.log_sum_exp) is np.ndarray
+    np.testing.assert_array_equal(arrays.output, tensors.output.numpy())
+    assert type(arrays.log_sum_exp) is np.ndarray
     for name, statistic in tensors.statistics.items():
-        np.testing.assert_array_equal(arrays_.statistics[name], statistic.numpy())
+        np.testing.assert_array_equal(arrays.statistics[name], statistic.numpy())
 
 
 @pytest.mark.parametrize("make", [heedful.masks.Dense, heedful.masks.Padding])
@@ -97,7 +96,7 @@ def test_masks_take_boolean_arrays(make, as_a_user):
     assert torch.equal(make(table).crop(shape), expected)
 
 
-def test_unequal_types_become_the_wider_as_in_numpy():
+def test_unequal_types_are_promoted_as_in_numpy():
     output = heedful.attention(QUERY.astype("f4"), KEY, KEY)
     assert output.dtype == np.float64
     expected = heedful.attention(QUERY.astype("f4").astype("f8"), KEY, KEY)
@@ -120,7 +119,7 @@ BAD = {
 
 @pytest.mark.parametrize("function", [heedful.attention, heedful.steps])
 @pytest.mark.parametrize("case", BAD)
-def test_what_cannot_be_meant_is_refused_in_one_line(function, case, as_a_user):
+def test_wrong_arguments_raise_one_line(function, case, as_a_user):
     changes, words = BAD[case]
     arguments = {"query": QUERY[0, 0], "key": KEY[0, 0], "value": KEY[0, 0], **changes}
     inputs = [arguments.pop(name) for name in ("query", "key", "value")]

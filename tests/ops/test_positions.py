@@ -20,15 +20,15 @@ def test_sinusoidal_equals_its_formula_in_float64():
 def test_rotation_equals_complex_multiplication():
     vectors = torch.randn(2, 3, 7, 10, dtype=torch.float64)
     positions = torch.tensor([0, 1, 2, 5, 8, 13, 100_000])
-    got = rotate(vectors, *rotary(positions, 10, base=500.0))
+    result = rotate(vectors, *rotary(positions, 10, base=500.0))
     pairs = vectors[..., :5].numpy() + 1j * vectors[..., 5:].numpy()
     angle = positions.numpy()[:, None] * 500.0 ** (-np.arange(0, 10, 2) / 10)
-    turned = pairs * np.exp(1j * angle)
-    np.testing.assert_allclose(got, np.concatenate([turned.real, turned.imag], -1), atol=1e-6)
+    rotated = pairs * np.exp(1j * angle)
+    np.testing.assert_allclose(result, np.concatenate([rotated.real, rotated.imag], -1), atol=1e-6)
 
 
 def by_llama(frequency, factor, original, low, high):
-    """Scale a frequency as in Llama 3.1's own code, `apply_scaling`."""
+    """Scale a frequency as `apply_scaling` in the code of Llama 3.1."""
     wavelength = 2 * math.pi / frequency
     if wavelength < original / high:
         return frequency
@@ -41,7 +41,7 @@ def by_llama(frequency, factor, original, low, high):
 @pytest.mark.parametrize(
     ("low", "high", "original"), [(1.0, 4.0, 60), (2.0, 7.0, 300), (0.5, 1.0, 9)]
 )
-def test_scaled_frequencies_are_those_of_llama(low, high, original):
+def test_scaled_frequencies_equal_llama(low, high, original):
     scaling = RotaryScaling(
         kind="llama3", factor=8.0, original_context=original, low_frequency=low, high_frequency=high
     )
@@ -64,14 +64,14 @@ def test_linear_scaling_divides_positions():
 def slopes_of_the_paper(heads):
     """Return the slopes as in the paper's code (`get_slopes`)."""
 
-    def of_a_power(heads):
+    def for_power_of_two(heads):
         start = 2 ** (-(2 ** -(math.log2(heads) - 3)))
         return [start * start**i for i in range(heads)]
 
     if math.log2(heads).is_integer():
-        return of_a_power(heads)
+        return for_power_of_two(heads)
     closest = 2 ** math.floor(math.log2(heads))
-    return of_a_power(closest) + slopes_of_the_paper(2 * closest)[0::2][: heads - closest]
+    return for_power_of_two(closest) + slopes_of_the_paper(2 * closest)[0::2][: heads - closest]
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(1, 7), (5, 5), (3, 11), (11, 3)])
@@ -97,6 +97,6 @@ def test_alibi_equals_its_formula_aligned_bottom_right(heads, queries, keys):
         lambda: alibi(2, 3, -1),
     ],
 )
-def test_what_makes_no_sense_is_refused(call):
+def test_invalid_arguments_are_refused(call):
     with pytest.raises(ArgumentError):
         call()

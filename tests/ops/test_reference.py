@@ -21,9 +21,9 @@ from heedful.ops.reference import (
 )
 from heedful.text.example_texts import EMBEDDINGS
 
-# What document 002 prints for "Your journey starts with one step"; the second word is the query
+# Document 002 (after Raschka) prints these numbers for "Your journey starts with one step"
 WORDS = torch.tensor(EMBEDDINGS)
-BY_SUM_OF_2 = [0.1455, 0.2278, 0.2249, 0.1285, 0.1077, 0.1656]
+BY_SUM = [0.1455, 0.2278, 0.2249, 0.1285, 0.1077, 0.1656]  # of the second word
 SCORES = [
     [0.9995, 0.9544, 0.9422, 0.4753, 0.4576, 0.6310],
     [0.9544, 1.4950, 1.4754, 0.8434, 0.7070, 1.0865],
@@ -59,7 +59,7 @@ def assert_printed(got, printed):
 def test_document_002_for_one_word():
     scores = attention_scores(WORDS[1], WORDS)
     assert_printed(scores, SCORES[1])
-    assert_printed(by_sum(scores), BY_SUM_OF_2)
+    assert_printed(by_sum(scores), BY_SUM)
     assert_printed(by_sum(scores).sum(), 1.0)
     assert_printed(softmax(scores), WEIGHTS[1])
     assert_printed(softmax(scores).sum(), 1.0)
@@ -82,12 +82,12 @@ def test_document_002_for_all_words(words):
 
 @given(st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=13))
 @settings(max_examples=100)
-def test_softmax_equals_that_of_scipy(scores):
+def test_softmax_equals_scipy(scores):
     got = softmax(torch.tensor(scores, dtype=torch.float64))
     np.testing.assert_allclose(got, scipy.special.softmax(scores), atol=1e-12)
 
 
-def test_the_plain_sum_fails_where_softmax_serves():
+def test_division_by_the_sum_fails_for_negative_scores():
     opposite = torch.tensor([3.0, -1.0, -1.9])
     assert by_sum(opposite).max() > 1.0
     assert by_sum(opposite).min() < 0.0
@@ -99,7 +99,7 @@ def test_the_plain_sum_fails_where_softmax_serves():
 
 @given(st.integers(1, 7), st.integers(1, 7), st.integers(0, 1000))
 @settings(max_examples=100)
-def test_both_ways_of_masking_are_equal_with_gradients(N, M, seed):
+def test_both_masked_softmaxes_and_their_gradients_are_equal(N, M, seed):
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(3, N, M, generator=generator, dtype=torch.float64).requires_grad_()
     mask = torch.rand(3, N, M, generator=generator) < 0.5
@@ -108,15 +108,15 @@ def test_both_ways_of_masking_are_equal_with_gradients(N, M, seed):
     is_nonempty = mask.any(-1)
     assert (second[~mask] == 0).all()
     torch.testing.assert_close(second.sum(-1), is_nonempty.double())
-    ahead = torch.randn(3, N, M, generator=generator, dtype=torch.float64)
-    gradients = [torch.autograd.grad(way, scores, ahead)[0] for way in (first, second)]
+    direction = torch.randn(3, N, M, generator=generator, dtype=torch.float64)
+    gradients = [torch.autograd.grad(result, scores, direction)[0] for result in (first, second)]
     torch.testing.assert_close(*gradients, atol=1e-12, rtol=0)
     assert (gradients[1][~is_nonempty] == 0).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("function", [heads_in_loops, heads_in_products])
-def test_the_type_stays(function, dtype):
+def test_the_type_is_unchanged(function, dtype):
     query, key = torch.randn(2, 4, 3, 5).to(dtype), torch.randn(2, 2, 7, 5).to(dtype)
     mask, bias = torch.rand(2, 4, 3, 7) < 0.5, torch.ones(2, 4, 3, 7).to(dtype)
     context, weights = function(query, key, key, mask=mask, bias=bias)
@@ -141,10 +141,10 @@ def test_arrays_give_arrays_of_their_type(dtype):
         context, _ = function(*four, mask=mask[None, None], bias=bias[None, None])
         np.testing.assert_allclose(context[0, 0], expected.context, **close)
     product = dot_product(query[0], key[0])
-    assert type(product) is dtype  # a number, as NumPy's own
+    assert type(product) is dtype  # a NumPy scalar
 
 
-def test_what_cannot_be_multiplied_is_refused(as_a_user):
+def test_invalid_inputs_are_refused(as_a_user):
     with pytest.raises(ValueError, match="shorter"):
         dot_product(torch.ones(3), torch.ones(2))
     with pytest.raises(heedful.errors.ArgumentError, match=r"b of type Tensor.*all as arrays"):

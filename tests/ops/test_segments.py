@@ -62,7 +62,7 @@ def test_shares_equal_their_definition(case, data, entries, rows):
         np.testing.assert_allclose(value, target, atol=2 * rounding(inputs), err_msg=name)
 
 
-def test_heads_with_masks_of_their_own_have_chances_of_their_own():
+def test_the_chance_of_a_head_follows_its_mask():
     table = torch.ones(2, 3, 6, dtype=torch.bool)
     table[1, :, :3] = False
     inputs = AttentionInputs(torch.zeros(2, 3, 1), torch.zeros(2, 6, 1), 1.0, Dense(table))

@@ -51,8 +51,8 @@ def test_every_step_equals_its_formula(case, numbers):
         np.testing.assert_allclose(result.sink, numpy(inputs.sinks)[head], **close)
 
 
-@pytest.mark.parametrize("place", [(2, 0, 0), (0, 3, 0), (0, 0, 5), (-1, 0, 0), (0, 0, -1)])
-def test_a_place_outside_the_map_is_refused(place):
+@pytest.mark.parametrize("index", [(2, 0, 0), (0, 3, 0), (0, 0, 5), (-1, 0, 0), (0, 0, -1)])
+def test_an_index_outside_the_map_is_refused(index):
     inputs = AttentionInputs(torch.zeros(2, 3, 4), torch.zeros(2, 5, 4), 1.0)
     with pytest.raises(ArgumentError, match=r"(head|query|key) -?\d; expected 0 to \d"):
-        one_weight(inputs, *place)
+        one_weight(inputs, *index)

@@ -69,8 +69,8 @@ def by_definition(inputs, map_, is_nonempty):
             p = n + start
             matches = [m for m in range(shift, p) if IDS[m - shift] == IDS[p]] if p < M else []
             if matches and IDS[p] != unknown:
-                sees_one = allowed[:, n, matches].any(-1)
-                values[:, n] = np.where(sees_one, map_[:, n, matches].sum(-1), np.nan)
+                has_key = allowed[:, n, matches].any(-1)
+                values[:, n] = np.where(has_key, map_[:, n, matches].sum(-1), np.nan)
         return rows(values)
 
     entropy, count = -(map_ * log).sum(-1), allowed_pairs(inputs).sum(-1)
@@ -78,12 +78,12 @@ def by_definition(inputs, map_, is_nonempty):
         evenness = np.where(count > 1, entropy / np.log(count), np.nan)
     received_by = allowed_pairs(inputs).sum(1)
     near = np.abs(position - np.arange(M)) <= 2
-    sees_further = (allowed_pairs(inputs) & ~near).any(-1)
+    has_further_key = (allowed_pairs(inputs) & ~near).any(-1)
     last = M - 1
     return {
         "entropy": rows(entropy),
         "evenness": rows(evenness),
-        "nearby": rows(np.where(sees_further, (map_ * near).sum(-1), np.nan)),
+        "nearby": rows(np.where(has_further_key, (map_ * near).sum(-1), np.nan)),
         **{f"match {shift}, {unknown}": matching(shift, unknown) for shift, unknown in MATCHES},
         "largest": rows(map_.max(-1)),
         "largest score": rows(all_scores(inputs)[..., :M].max(-1)),
@@ -103,7 +103,7 @@ def by_definition(inputs, map_, is_nonempty):
     }
 
 
-def fresh(inputs):
+def new_statistics(inputs):
     M = inputs.shape[-1]
     return {
         "entropy": Entropy(),
@@ -138,7 +138,7 @@ SIZES = {"entries": st.integers(1, 200), "queries": st.integers(1, 9)}
 @given(case=random_inputs(), sizes=st.fixed_dictionaries(SIZES))
 def test_statistics_equal_their_definitions(case, sizes):
     inputs, (map_, is_nonempty) = case
-    statistics = fresh(inputs)
+    statistics = new_statistics(inputs)
     results = dict(zip(statistics, gather(inputs, *statistics.values(), **sizes), strict=True))
     for name, value in by_definition(inputs, map_, is_nonempty).items():
         np.testing.assert_allclose(results[name], value, atol=4e-6, rtol=1e-6, err_msg=name)
@@ -147,15 +147,15 @@ def test_statistics_equal_their_definitions(case, sizes):
 @settings(max_examples=20)
 @given(case=random_inputs(), sizes=st.fixed_dictionaries(SIZES), seed=st.integers(0, 99))
 def test_blocks_merge_in_any_order(case, sizes, seed):
-    """Two merged statistics of half the blocks, in any order, equal a single pass."""
+    """Statistics of two halves of the blocks, in any order, merge to those of a single pass."""
     inputs, _ = case
 
-    def all_of_them():
+    def all_statistics():
         _, N, M = inputs.shape
         shares = SegmentShares(torch.arange(N) % PARTS == 0, torch.arange(M) // 4 == PARTS)
-        return [*fresh(inputs).values(), shares, TopKeys(3)]
+        return [*new_statistics(inputs).values(), shares, TopKeys(3)]
 
-    *once, top = gather(inputs, *all_of_them())
+    *expected, top = gather(inputs, *all_statistics())
     parts = [
         block._replace(weights=block.weights.clone(), scores=block.scores.clone())
         for block in blocks(inputs, **sizes)
@@ -163,7 +163,7 @@ def test_blocks_merge_in_any_order(case, sizes, seed):
     order = torch.randperm(len(parts), generator=torch.Generator().manual_seed(seed)).tolist()
     halves = []
     for half in (order[::2], order[1::2]):
-        statistics = all_of_them()
+        statistics = all_statistics()
         for index in half:
             for statistic in statistics:
                 statistic.update(parts[index])
@@ -171,7 +171,7 @@ def test_blocks_merge_in_any_order(case, sizes, seed):
     for statistic, other in zip(*halves, strict=True):
         statistic.merge(other)
     *merged, merged_top = [statistic.result() for statistic in halves[0]]
-    torch.testing.assert_close(merged, once, atol=4e-6, rtol=1e-6, equal_nan=True)
+    torch.testing.assert_close(merged, expected, atol=4e-6, rtol=1e-6, equal_nan=True)
     torch.testing.assert_close(
         merged_top.weights, top.weights, atol=rounding(inputs), rtol=1e-6, equal_nan=True
     )
@@ -199,7 +199,7 @@ def test_top_keys(case, k, sizes):
     rows=st.lists(st.lists(st.integers(0, 3), min_size=6, max_size=6), min_size=1, max_size=5),
     k=st.integers(1, 6),
 )
-def test_of_equal_scores_the_first(rows, k):
+def test_equal_scores_are_ordered_by_index(rows, k):
     scores = torch.tensor(rows, dtype=torch.float32)[None]
     values, indices = largest(scores, k)
     expected = np.argsort(-np.array(rows), axis=-1, kind="stable")[:, :k]
@@ -207,7 +207,7 @@ def test_of_equal_scores_the_first(rows, k):
     assert torch.equal(values, scores.gather(-1, indices))
 
 
-def test_entropy_is_exact_however_large_the_scores():
+def test_entropy_of_large_scores_is_exact():
     """Scores near 10,000 in steps of 1/8 are exact in float32, but their sums are not."""
     query, key = torch.ones(1, 3, 1), 10_000 + torch.arange(13.0).view(1, -1, 1) / 8
     inputs = AttentionInputs(query, key, 1.0, Causal())
@@ -216,48 +216,48 @@ def test_entropy_is_exact_however_large_the_scores():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("far", [0.0, -1e4, 1e6])
+@pytest.mark.parametrize("shift", [0.0, -1e4, 1e6])
 @pytest.mark.parametrize(
     "shape", [(1, 1, 1), (1, 1, 13), (1, 7, 1), (3, 5, 11), (2, 1, 257), (4, 130, 3), (1, 3, 5000)]
 )
-def test_an_operation_of_torch_multiplies_and_adds_up_each_row(shape, far, dtype):
-    """It is batch norm's gradient; other versions of torch could change it.
+def test_weighted_sums(shape, shift, dtype):
+    """They use the gradient of batch norm, which other versions of torch could change.
 
-    Each row has a different number subtracted, so that exchanged rows or channels are detected.
+    The subtrahend differs between rows, so that exchanged rows or channels are detected.
     """
-    weights, scores = torch.rand(shape, dtype=dtype), torch.randn(shape, dtype=dtype) + far
-    less = far + torch.linspace(-3, 5, shape[0] * shape[1], dtype=dtype).view(shape[:2])
-    copies = [tensor.clone() for tensor in (weights, scores, less)]
-    sums = statistics._products(weights, scores, less)
+    weights, scores = torch.rand(shape, dtype=dtype), torch.randn(shape, dtype=dtype) + shift
+    subtrahend = shift + torch.linspace(-3, 5, shape[0] * shape[1], dtype=dtype).view(shape[:2])
+    copies = [tensor.clone() for tensor in (weights, scores, subtrahend)]
+    sums = statistics._weighted_sums(weights, scores, subtrahend)
     w, s, c = (tensor.numpy().astype(np.float64) for tensor in copies)
     products = w * (s - c[..., None])
     assert sums.dtype == dtype
     assert sums.shape == shape[:2]
-    off = (4 + shape[-1] ** 0.5) * torch.finfo(dtype).eps * np.abs(products).sum(-1).max()
-    np.testing.assert_allclose(sums.numpy(), products.sum(-1), atol=off, rtol=0)
-    for tensor, before in zip((weights, scores, less), copies, strict=True):
-        assert torch.equal(tensor, before)
+    tolerance = (4 + shape[-1] ** 0.5) * torch.finfo(dtype).eps * np.abs(products).sum(-1).max()
+    np.testing.assert_allclose(sums.numpy(), products.sum(-1), atol=tolerance, rtol=0)
+    for tensor, copy in zip((weights, scores, subtrahend), copies, strict=True):
+        assert torch.equal(tensor, copy)
 
 
 @settings(max_examples=25)
 @given(case=random_inputs(), sizes=st.fixed_dictionaries(SIZES))
-def test_all_that_a_block_tells_of_its_rows_is_that_of_the_map(case, sizes):
+def test_the_fields_of_a_block_equal_the_map(case, sizes):
     inputs, (map_, is_nonempty) = case
-    off = {"atol": 4 * rounding(inputs)}
+    tolerance = {"atol": 4 * rounding(inputs)}
     for block in blocks(inputs, **sizes):
         rows, nonempty = (part[block.heads, block.rows] for part in (map_, is_nonempty))
         cells = rows[..., block.columns]
-        np.testing.assert_allclose(block.weights, cells, **off)
-        np.testing.assert_allclose(cells.sum(-1), rows.sum(-1), **off)  # other keys are masked
-        np.testing.assert_allclose(block.largest, rows.max(-1), **off)
+        np.testing.assert_allclose(block.weights, cells, **tolerance)
+        np.testing.assert_allclose(cells.sum(-1), rows.sum(-1), **tolerance)  # others: masked
+        np.testing.assert_allclose(block.largest, rows.max(-1), **tolerance)
         empty = np.zeros_like(nonempty) if block.empty is None else block.empty.numpy()
         np.testing.assert_array_equal(empty, ~nonempty)
         assert (block.log_sum_exp.numpy()[empty] == -math.inf).all()
         shares = (block.scores.double() - block.log_sum_exp.double()[..., None]).exp().numpy()
-        np.testing.assert_allclose(shares[nonempty], cells[nonempty], **off)
+        np.testing.assert_allclose(shares[nonempty], cells[nonempty], **tolerance)
 
 
-def test_no_block_is_larger_than_asked():
+def test_no_block_exceeds_its_limit():
     query = torch.randn(4, 500, 8)
     inputs = AttentionInputs(query, query, 1.0, Causal() & Window(30))
     sizes = [block.weights.numel() for block in blocks(inputs, entries=4000, queries=16)]
@@ -268,7 +268,7 @@ def test_no_block_is_larger_than_asked():
 @pytest.mark.parametrize(
     ("heads", "fit", "threads", "sizes"),
     [
-        (12, 3, 2, [2] * 6),  # with blocks of three, one thread would wait
+        (12, 3, 2, [2] * 6),  # with blocks of three, one thread would be idle
         (12, 3, 1, [3] * 4),
         (12, 5, 2, [4] * 3),
         (7, 7, 2, [7]),
@@ -283,8 +283,8 @@ def test_threads_share_the_products_of_a_block(monkeypatch, heads, fit, threads,
     assert [len(block.weights) for block in result] == sizes
 
 
-def test_sums_of_long_rows_lose_no_digits():
-    """torch's softmax rounds when it adds equal numbers, so its weights sum to less than 1."""
+def test_log_sum_exp_of_long_rows_is_exact():
+    """torch's softmax rounds when it adds equal numbers, so its weights do not sum to 1."""
     query, key = torch.randn(2, 3, 4), torch.zeros(2, 70_000, 4)
     key[:, 0] = query[:, 0] / query[:, 0].norm(dim=-1, keepdim=True)
     inputs = AttentionInputs(query, key, 1.0)

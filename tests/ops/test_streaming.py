@@ -21,7 +21,7 @@ from heedful.ops.streaming import STATISTICS, streaming_attention
     kv_heads=st.sampled_from([1, 2, 4]),
     kind=st.sampled_from(["none", "causal", "padding", "table", "bias", "window", "runs"]),
 )
-def test_statistics_are_those_of_the_weights(lead, N, M, kv_heads, kind):
+def test_statistics_equal_those_of_the_full_weights(lead, N, M, kv_heads, kind):
     key_lead = (*lead[:-1], kv_heads) if len(lead) > 1 else lead
     query = torch.randn(*lead, N, 5, dtype=torch.float64)
     key, value = (torch.randn(*key_lead, M, d, dtype=torch.float64) for d in (5, 3))
@@ -52,9 +52,9 @@ def test_statistics_are_those_of_the_weights(lead, N, M, kv_heads, kind):
         return values.where(position > first, torch.nan)[..., 0]
 
     def diagonal(offset):
-        places = (position - offset).expand(*weights.shape[:-1], 1)
-        values = weights.gather(-1, places.clamp(0, M - 1))
-        return with_a_choice(values.where((places >= 0) & (places < M), torch.nan))
+        keys = (position - offset).expand(*weights.shape[:-1], 1)
+        values = weights.gather(-1, keys.clamp(0, M - 1))
+        return with_a_choice(values.where((keys >= 0) & (keys < M), torch.nan))
 
     expected = {
         "entropy": torch.special.entr(weights).sum(-1),
@@ -83,9 +83,9 @@ def test_with_padding_on_the_left_the_sink_is_the_first_real_key(form):
     }[form]
     result = streaming_attention(query, key, value, mask=mask, causal=True, statistics=["sink"])
     cut = [tensor[1:, :, 4:] for tensor in (query, key, value)]
-    alone = streaming_attention(*cut, causal=True, statistics=["sink"])
+    unpadded = streaming_attention(*cut, causal=True, statistics=["sink"])
     sink = result.statistics["sink"]
-    torch.testing.assert_close(sink[1:, :, 4:], alone.statistics["sink"], equal_nan=True)
+    torch.testing.assert_close(sink[1:, :, 4:], unpadded.statistics["sink"], equal_nan=True)
     assert result.statistics["sink"][1, :, :5].isnan().all()  # the fifth token has no choice
     full = heedful.steps(query, key, value, causal=True).weights
     torch.testing.assert_close(result.statistics["sink"][0, :, 1:], full[0, :, 1:, 0])
@@ -95,23 +95,23 @@ def test_gradients_go_through_the_output():
     query, key, value = torch.randn(3, 2, 7, 4, dtype=torch.float64, requires_grad=True)
     streamed = streaming_attention(query, key, value, causal=True)
     plain = heedful.attention(query, key, value, causal=True)
-    ways = (torch.autograd.grad(output.sin().sum(), query) for output in (streamed.output, plain))
-    torch.testing.assert_close(*ways)
+    gradients = (torch.autograd.grad(o.sin().sum(), query) for o in (streamed.output, plain))
+    torch.testing.assert_close(*gradients)
     assert not streamed.statistics["entropy"].requires_grad
 
 
-def test_an_unknown_statistic_is_one_line():
+def test_an_unknown_statistic_raises_one_line():
     query = torch.randn(3, 4)
     with pytest.raises(ArgumentError, match="statistic 'entropie'; expected received, entropy"):
         streaming_attention(query, query, query, statistics=["entropie"])
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_of_runs_no_table_is_made(is_causal, monkeypatch):
+def test_key_ranges_build_no_full_table(is_causal, monkeypatch):
     """With 3,000 tokens in documents of 100, masks are built only for a few rows at once."""
     N, sizes, allowed = 3000, [], KeyRanges.allowed
 
-    def counted(self, query, key, shape):
+    def counting(self, query, key, shape):
         sizes.append(query.numel() * key.numel())
         return allowed(self, query, key, shape)
 
@@ -121,8 +121,8 @@ def test_of_runs_no_table_is_made(is_causal, monkeypatch):
         query, key, value, mask=runs & Causal() if is_causal else runs, bias=None, causal=False,
         scale=None, dropout=0.0,
     )  # fmt: skip
-    monkeypatch.setattr(KeyRanges, "allowed", counted)
-    for inputs, _ in streaming._inputs(arguments):  # what the statistics are gathered from
+    monkeypatch.setattr(KeyRanges, "allowed", counting)
+    for inputs, _ in streaming._inputs(arguments):  # the inputs of the statistics
         statistics.gather(inputs, statistics.Entropy())
     assert sizes
     assert max(sizes) <= N * N // 4

@@ -8,7 +8,7 @@ import heedful
 from heedful.ops.masks import Causal, Dense, KeyRanges, Padding, Window
 
 B, H, G, N, M, D = 5, 4, 2, 3, 7, 6
-WAYS = {
+CASES = {
     "all": {},
     "causal": {"causal": True},
     "window": {"mask": Causal() & Window(2)},
@@ -27,14 +27,14 @@ def tensors():
     return [torch.randn(shape, dtype=torch.float64) for shape in shapes]
 
 
-def ways(name):
-    return {key: value.double() if key == "bias" else value for key, value in WAYS[name].items()}
+def options(name):
+    return {key: value.double() if key == "bias" else value for key, value in CASES[name].items()}
 
 
-@pytest.mark.parametrize("name", WAYS)
-def test_vmap_is_a_loop(name, tensors):
+@pytest.mark.parametrize("name", CASES)
+def test_vmap_equals_a_loop(name, tensors):
     def attend(*tensors):
-        return heedful.attention(*tensors, **ways(name), return_weights=True)
+        return heedful.attention(*tensors, **options(name), return_weights=True)
 
     for output, *expected in zip(vmap(attend)(*tensors), *map(attend, *tensors), strict=True):
         torch.testing.assert_close(output, torch.stack(expected))
@@ -54,19 +54,19 @@ def test_vmap_over_masks_and_over_an_axis_inside(tensors):
     )
 
 
-def test_what_is_nan_stays_so_where_it_is(tensors):
+def test_nan_stays_in_its_row(tensors):
     tensors[0][2, 0, 1, 2, 3] = torch.nan
     output = vmap(heedful.attention)(*tensors)
     assert output.isnan().any(dim=-1).nonzero().tolist() == [[2, 0, 1, 2]]
 
 
 @pytest.mark.filterwarnings(SLOW, OLD)
-@pytest.mark.parametrize("name", WAYS)
-def test_derivatives_are_those_of_autograd(name, tensors):
+@pytest.mark.parametrize("name", CASES)
+def test_derivatives_equal_autograd(name, tensors):
     query, key, value = (tensor[0] for tensor in tensors)
 
     def total(query):
-        return heedful.attention(query, key, value, **ways(name)).sin()
+        return heedful.attention(query, key, value, **options(name)).sin()
 
     def number(query):
         return total(query).sum()
@@ -76,27 +76,28 @@ def test_derivatives_are_those_of_autograd(name, tensors):
     torch.testing.assert_close(jacfwd(total)(query), expected)
     gradient = torch.autograd.functional.jacobian(number, query)
     torch.testing.assert_close(grad(number)(query), gradient)
-    each = vmap(grad(number))(tensors[0])
-    for gradient, query_b in zip(each, tensors[0], strict=True):
+    gradients = vmap(grad(number))(tensors[0])
+    for gradient, query_b in zip(gradients, tensors[0], strict=True):
         torch.testing.assert_close(gradient, torch.autograd.functional.jacobian(number, query_b))
     seconds = hessian(number)(query).reshape(query.numel(), query.numel())
     torch.testing.assert_close(seconds, seconds.T)
     step = 1e-5 * torch.randn_like(query)
-    ahead = grad(number)(query + step) - grad(number)(query - step)
-    _, along = jvp(total, (query,), (step,))
-    torch.testing.assert_close(along, torch.tensordot(expected, step, step.ndim))
-    torch.testing.assert_close(2 * seconds @ step.flatten(), ahead.flatten(), atol=1e-11, rtol=1e-5)
+    change = grad(number)(query + step) - grad(number)(query - step)
+    _, derivative = jvp(total, (query,), (step,))
+    torch.testing.assert_close(derivative, torch.tensordot(expected, step, step.ndim))
+    expected = 2 * seconds @ step.flatten()
+    torch.testing.assert_close(expected, change.flatten(), atol=1e-11, rtol=1e-5)
 
 
-class Attends(torch.nn.Module):
+class Attention(torch.nn.Module):
     def forward(self, x):
         return heedful.attention(x, x, x, causal=True)
 
 
-def test_while_recording_it_goes_on_and_says_what_is_missing(tensors):
+def test_recording_inside_vmap_warns_and_records_nothing(tensors):
     x = tensors[0]
     with (
-        heedful.record(model := Attends()) as recording,
+        heedful.record(model := Attention()) as recording,
         pytest.warns(UserWarning, match=r"inside torch\.func"),
     ):
         output = vmap(model)(x)

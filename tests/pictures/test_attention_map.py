@@ -35,7 +35,7 @@ def drawn(figure):
 
 
 @pytest.mark.parametrize(("count", "rows", "cols"), [(1, 3, 3), (5, 11, 5)])
-def test_the_arrays_drawn_are_the_arrays_given(count, rows, cols):
+def test_the_passed_arrays_are_drawn(count, rows, cols):
     weights = [uneven(rows, cols, seed) for seed in range(count)]
     figure = heatmaps(
         weights,
@@ -51,7 +51,7 @@ def test_the_arrays_drawn_are_the_arrays_given(count, rows, cols):
 
 
 @pytest.mark.parametrize(("largest", "end"), [(0.4, 0.4), (0.95, 1), (1.0000002, 1), (3, 3)])
-def test_the_bar_of_nearly_whole_weights_ends_at_1(largest, end):
+def test_the_bar_ends_at_1_for_weights_near_1(largest, end):
     weights = np.zeros((11, 3))
     weights[7, 2] = largest
     figure = drawn(heatmaps([weights], list("abcdefghijk"), key_tokens=list("xyz"), titles=["h"]))
@@ -66,7 +66,7 @@ def test_rows_are_queries_from_the_top_and_columns_keys_from_the_left():
     (ax,) = maps_of(figure)
     assert (ticks(ax.yaxis), ticks(ax.xaxis)) == (list("abc"), list("vwxyz"))
     assert {"queries ↓", "keys →"} <= {text.get_text() for text in figure.texts}
-    # In pixels: the weight of query c on key w is below the middle and left of it.
+    # In pixels, the weight of query c on key w is below and to the left of the middle
     x, y = ax.transData.transform((1, 2))
     box = ax.get_window_extent()
     assert x < box.x0 + box.width / 2
@@ -77,13 +77,13 @@ def test_rows_are_queries_from_the_top_and_columns_keys_from_the_left():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_tensors_of_any_kind(dtype):
+def test_tensors_of_any_type(dtype):
     weights = torch.tensor(uneven(3, 3), dtype=dtype, requires_grad=True)
     image = maps_of(heatmaps([weights], SIX[:3], titles=["h"]))[0].images[0]
     np.testing.assert_array_equal(image.get_array(), weights.detach().double().numpy())
 
 
-def test_numbers_stand_in_small_maps_only_and_are_readable():
+def test_numbers_are_readable_and_only_in_small_maps():
     weights = uneven(10, 10)
     axes = maps_of(heatmaps([weights, uneven(10, 10, 1)], list("abcdefghij"), titles=["0", "1"]))
     assert [text.get_text() for text in axes[0].texts] == [f"{w:.2f}" for w in weights.ravel()]
@@ -94,7 +94,7 @@ def test_numbers_stand_in_small_maps_only_and_are_readable():
     assert not maps_of(eleven)[0].texts
 
 
-def test_labels_stand_on_the_first_column_and_below_each_column():
+def test_labels_are_left_of_the_first_and_below_each_column():
     figure = heatmaps([uneven(17, 17)] * 7, [f"w{i}" for i in range(17)], titles=list("abcdefg"))
     axes = maps_of(figure)
     assert [i for i, ax in enumerate(axes) if ticks(ax.yaxis)] == [0, 4]
@@ -102,7 +102,7 @@ def test_labels_stand_on_the_first_column_and_below_each_column():
 
 
 @pytest.mark.parametrize(("count", "length"), [(4, 128), (16, 16)])
-def test_long_sequences_thin_their_labels_and_none_overlap(count, length):
+def test_long_sequences_have_fewer_labels_without_overlaps(count, length):
     tokens = [f"token{i}" for i in range(length)]
     figure = heatmaps([uneven(length, length)] * count, tokens, titles=["h"] * count)
     axes = maps_of(drawn(figure))
@@ -114,23 +114,23 @@ def test_long_sequences_thin_their_labels_and_none_overlap(count, length):
     boxes = [text.get_window_extent() for text in first.get_ticklabels()]
     assert all(above.y0 >= below.y1 for above, below in pairwise(boxes))
     keys = last.get_ticklabels()
-    apart = np.diff([text.get_transform().transform(text.get_position())[0] for text in keys])
+    distances = np.diff([text.get_transform().transform(text.get_position())[0] for text in keys])
     size = keys[0].get_fontsize() * figure.dpi / 72
-    # Lines of text slanted at 45° have a distance of their spacing over the square root of 2.
+    # The distance between lines slanted at 45° is their horizontal spacing divided by √2
     assert keys[0].get_rotation() in (45, 90)
-    away = {45: np.sqrt(2), 90: 1}[keys[0].get_rotation()]
-    assert (apart / away >= 0.95 * size).all()
+    divisor = {45: np.sqrt(2), 90: 1}[keys[0].get_rotation()]
+    assert (distances / divisor >= 0.95 * size).all()
 
 
 @pytest.mark.parametrize(
     ("count", "queries", "keys"),
     [
-        (16, ["·namespace", "of", "·statement"] * 4, None),  # the demo's
+        (16, ["·namespace", "of", "·statement"] * 4, None),  # as in the demo
         (12, ["[CLS]", "##form", "is"] * 5, None),  # twelve heads of a BERT
         (8, "1987-09-03", "Wednesday, 3 September 1987"),  # a translation, letter by letter
     ],
 )
-def test_where_all_labels_can_stand_all_do(count, queries, keys):
+def test_all_labels_are_drawn_if_they_fit(count, queries, keys):
     shape = (len(queries), len(keys or queries))
     figure = heatmaps([uneven(*shape)] * count, list(queries), titles=["h"] * count,
                       key_tokens=keys and list(keys))  # fmt: skip
@@ -158,9 +158,9 @@ def test_scores_before_and_after_the_mask():
     assert maps_of(figure)[0].texts[0].get_text() == "−3.00"
 
 
-def test_positions_are_drawn_as_they_are():
-    places = np.arange(16)[:, None] / 10_000 ** (np.arange(0, 64, 2) / 64)
-    table = np.stack([np.sin(places), np.cos(places)], -1).reshape(16, 64)
+def test_positions_are_drawn_unchanged():
+    angles = np.arange(16)[:, None] / 10_000 ** (np.arange(0, 64, 2) / 64)
+    table = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(16, 64)
     figure = drawn(positions(torch.tensor(table), title="positions"))
     (ax,) = maps_of(figure)
     np.testing.assert_array_equal(ax.images[0].get_array(), table)
@@ -185,7 +185,7 @@ def test_any_number_of_maps_of_any_shape_is_drawn(count, rows, cols, length, mas
 
 
 @pytest.mark.parametrize(
-    ("call", "says"),
+    ("call", "message"),
     [
         (lambda: heatmaps([np.eye(6)], SIX, titles=[]), "0 titles for 1 maps"),
         (lambda: heatmaps([np.eye(6), np.eye(5)], SIX, titles=["a", "b"]), r"weights\[1\]"),
@@ -196,12 +196,12 @@ def test_any_number_of_maps_of_any_shape_is_drawn(count, rows, cols, length, mas
         (lambda: scores(np.eye(6), np.eye(5), SIX), "masked"),
     ],
 )
-def test_what_does_not_fit_is_refused(call, says):
-    with pytest.raises(ArgumentError, match=says):
+def test_wrong_arguments_are_refused(call, message):
+    with pytest.raises(ArgumentError, match=message):
         call()
 
 
-def test_nothing_to_draw_is_drawn_as_empty():
+def test_nan_is_drawn_as_empty():
     image = maps_of(heatmaps([np.full((3, 3), np.nan)], SIX[:3], titles=["h"]))[0].images[0]
     assert np.ma.getmaskarray(image.get_array()).all()
     assert image.get_clim() == (0, 1)

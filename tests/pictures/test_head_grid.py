@@ -19,14 +19,14 @@ def uneven(N, M, seed=0, hidden=None):
     return np.ma.masked_array(weights / weights.sum(1, keepdims=True), table)
 
 
-def block(layers, heads, N, M, **more):
+def block(layers, heads, N, M, **options):
     lines = [
-        Line(f"layer {n}", [uneven(N, M, 100 * n + h, more.get("hidden")) for h in range(heads)])
+        Line(f"layer {n}", [uneven(N, M, 100 * n + h, options.get("hidden")) for h in range(heads)])
         for n in range(layers)
     ]
-    more.pop("hidden", None)
+    options.pop("hidden", None)
     queries, keys = [f"q{i}" for i in range(N)], [f"k{i}" for i in range(M)]
-    return Block(lines, list(range(heads)), queries, keys, **more)
+    return Block(lines, list(range(heads)), queries, keys, **options)
 
 
 def images(figure):
@@ -52,7 +52,7 @@ def ticks(axis):
 @pytest.mark.parametrize(
     ("layers", "heads", "N", "M"), [(2, 3, 5, 11), (4, 12, 17, 17), (3, 8, 90, 40)]
 )
-def test_every_map_is_there_and_is_what_was_given(layers, heads, N, M):
+def test_every_map_is_drawn_unchanged(layers, heads, N, M):
     grid = block(layers, heads, N, M)
     maps = images(draw([grid]))
     assert len(maps) == layers * heads
@@ -61,7 +61,7 @@ def test_every_map_is_there_and_is_what_was_given(layers, heads, N, M):
             np.testing.assert_array_equal(maps[f"layer {n}, head {h}"].get_array(), values)
 
 
-def test_twelve_by_twelve_are_small_multiples_named_along_the_edges():
+def test_twelve_by_twelve_maps_are_labelled_by_layer_and_head():
     figure = draw([block(12, 12, 40, 40)])
     FigureCanvasAgg(figure).draw()
     assert len(images(figure)) == 144
@@ -74,7 +74,7 @@ def test_twelve_by_twelve_are_small_multiples_named_along_the_edges():
     assert [box.y1 for box in lines] == sorted((box.y1 for box in lines), reverse=True)
 
 
-def test_a_head_that_a_layer_lacks_leaves_its_place_empty():
+def test_a_missing_head_leaves_a_gap():
     grid = block(2, 2, 5, 5)
     lines = [grid.lines[0], Line("layer 1", [None, grid.lines[1].maps[1]])]
     assert {*images(draw([grid._replace(lines=lines)]))} == {
@@ -101,7 +101,7 @@ def test_axes_are_named_once_and_tokens_stand_along_the_edges():
     ("N", "M", "axes"),
     [(6, 20, ("queries (target)", "keys (source)")), (3, 9, ("queries", "keys"))],
 )
-def test_nothing_that_is_written_is_cut_by_the_edge_of_the_figure(N, M, axes):
+def test_no_text_is_cut_off_by_the_edge_of_the_figure(N, M, axes):
     grid = block(2, 2, N, M, axes=axes)
     grid = grid._replace(queries=[str(i) for i in range(N)], keys=[str(i) for i in range(M)])
     figure = draw([grid])
@@ -116,7 +116,7 @@ def test_nothing_that_is_written_is_cut_by_the_edge_of_the_figure(N, M, axes):
 
 
 @pytest.mark.parametrize("size", [(2, 2, 6), (4, 12, 30)])
-def test_hidden_cells_are_striped_and_differ_from_zero(size):
+def test_masked_cells_are_striped_and_differ_from_zero(size):
     layers, heads, N = size
     figure = draw([block(layers, heads, N, N, hidden=np.tri(N) == 0)])
     for image in images(figure).values():
@@ -126,7 +126,7 @@ def test_hidden_cells_are_striped_and_differ_from_zero(size):
         assert shade[0, 0, 3] == 1  # a weight of 0 has its colour
         assert shade[0, 1, 3] == 0  # and a masked cell is transparent
         assert any(patch.get_hatch() for patch in image.axes.patches)
-    assert any(text.startswith("striped: masked") for text in written(figure))
+    assert any(text.startswith("striped cells are masked") for text in written(figure))
     unmasked = draw([block(layers, heads, N, N)])
     assert not any("striped" in text for text in written(unmasked))
 
@@ -178,7 +178,7 @@ def test_numbers_in_the_cells():
 @example(41, 5, 2, 1)
 @example(1, 53, 52, 7)
 @settings(max_examples=25)
-def test_a_picture_has_the_width_that_was_asked_for_and_no_map_is_lost(layers, heads, N, M):
+def test_a_picture_has_the_requested_width_and_all_maps(layers, heads, N, M):
     frame = Frame(layers, heads, (N, M), 8, 8)
     [layout] = plan([frame], None, None)
     assert layout.cols * layout.wraps >= heads
@@ -190,7 +190,7 @@ def test_a_picture_has_the_width_that_was_asked_for_and_no_map_is_lost(layers, h
 
 
 @pytest.mark.parametrize(
-    ("call", "says"),
+    ("call", "message"),
     [
         (lambda: plan([Frame(1000, 64, (9, 9))], None, None), "1,000 lines of 64 maps"),
         (lambda: draw([block(1, 1, 2, 2)], scale="cubic"), "'linear', 'sqrt' or 'log'"),
@@ -198,20 +198,20 @@ def test_a_picture_has_the_width_that_was_asked_for_and_no_map_is_lost(layers, h
         (lambda: plan([Frame(12, 12, (512, 512))], None, True), "fewer layers and heads"),
     ],
 )
-def test_what_does_not_fit_is_refused(call, says):
-    with pytest.raises(ArgumentError, match=says):
+def test_wrong_arguments_are_refused(call, message):
+    with pytest.raises(ArgumentError, match=message):
         call()
 
 
 @pytest.mark.parametrize("heads", [1, 12])
-def test_in_svg_text_is_text(heads, tmp_path):
+def test_svg_contains_searchable_text(heads, tmp_path):
     path = save(draw([block(2, heads, 20, 20)], title="A <b> $title$"), tmp_path / "a.svg")
     text = path.read_text()
     for word in ("A &lt;b&gt; $title$", "layer 1", "attention weight, square-root scale"):
         assert f">{word}</text>" in text
 
 
-def test_in_pdf_fonts_are_whole(tmp_path):
+def test_pdf_fonts_are_truetype(tmp_path):
     pdf = save(draw([block(1, 1, 3, 3)]), tmp_path / "a.pdf").read_bytes()
     assert b"/Subtype /Type3" not in pdf
     assert b"/CIDFontType2" in pdf

@@ -13,7 +13,7 @@ from heedful.pictures import labels, style
 
 @pytest.fixture
 def only_dejavu(monkeypatch):
-    """Simulate a machine without further fonts."""
+    """Simulate a machine on which only DejaVu Sans is installed."""
     monkeypatch.setattr(labels, "families", lambda: ("DejaVu Sans",))
 
 
@@ -48,7 +48,7 @@ def test_a_label_is_short_visible_and_keeps_its_beginning(token, limit):
 
 @given(st.text(st.characters(), max_size=8))
 @example("注意力😀مرحبا\x07$a$")
-def test_nothing_that_is_drawn_lacks_a_glyph(token):
+def test_every_drawn_character_has_a_glyph(token):
     figure = Figure(figsize=(1, 1))
     figure.text(0, 0, labels.label(token))
     style.literal(figure)
@@ -58,7 +58,7 @@ def test_nothing_that_is_drawn_lacks_a_glyph(token):
     assert figure.texts[0].get_text() == labels.label(token)
 
 
-def test_a_character_that_dejavu_lacks_takes_the_first_font_that_has_it(monkeypatch):
+def test_other_fonts_draw_characters_that_dejavu_lacks(monkeypatch):
     monkeypatch.setattr(labels, "families", lambda: ("DejaVu Sans", "STIXGeneral"))
     assert labels.label("\u1d8e") == "\u1d8e"
     figure = Figure(figsize=(1, 1))

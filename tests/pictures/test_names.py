@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from heedful.pictures import labels
-from heedful.pictures.labels import borders, columns, names, patches, places
+from heedful.pictures.labels import borders, columns, names, patches, position_labels
 
 
 @pytest.fixture
@@ -18,13 +18,13 @@ def only_dejavu(monkeypatch):
 @example(["\ud800", "\ud801", "注", "意", ""])
 @example(["internationalisation", "internationalism", "internation…"])
 @settings(max_examples=40)
-def test_no_two_tokens_look_alike_and_none_is_long(tokens):
+def test_labels_are_distinct_and_short(tokens):
     labels_ = names(tokens)
     assert len(set(labels_)) == len(tokens)
     assert all(1 <= columns(name) <= 12 for name in labels_)
 
 
-def test_a_token_that_is_alone_is_as_it_is_and_others_carry_their_position(only_dejavu):
+def test_only_repeated_tokens_get_their_position(only_dejavu):
     tokens = ["the", " cat", "the", "注意", "a", "注意", "मन", "internationalise",
               "internationalism"]  # fmt: skip
     assert names(tokens) == [
@@ -32,7 +32,7 @@ def test_a_token_that_is_alone_is_as_it_is_and_others_carry_their_position(only_
     ]  # fmt: skip
 
 
-def test_white_space_that_differs_has_signs_that_differ():
+def test_kinds_of_white_space_have_different_signs():
     spaces = [" ", "\n", "\r", "\t", "\v", "\f", "\u00a0", "\u3000", "\u2009", "\u200b", ""]
     assert len({name.rstrip("₀₁₂₃₄₅₆₇₈₉") for name in names(spaces)}) == len(spaces)
 
@@ -46,11 +46,11 @@ def test_white_space_that_differs_has_signs_that_differ():
         ("", []),
     ],
 )
-def test_a_text_begins_after_what_ends_another(tokens, starts):
+def test_a_text_begins_after_a_separator(tokens, starts):
     assert borders(tokens.split()) == starts
 
 
-def test_patches_are_named_by_row_and_column():
+def test_patches_are_labelled_by_row_and_column():
     assert patches(2, 3)[5] == "patch 1,2"
     assert patches(2, 2, 2)[:3] == ["special 0", "special 1", "patch 0,0"]
-    assert places(3, 1000) == ["0", "1,000", "2,000"]
+    assert position_labels(3, 1000) == ["0", "1,000", "2,000"]

@@ -8,7 +8,7 @@ import pytest
 from heedful.errors import ArgumentError, SaveError
 from heedful.pictures.plots import heatmaps, save
 
-BEGINS = {".png": b"\x89PNG\r\n", ".svg": b"<?xml", ".pdf": b"%PDF-", ".PNG": b"\x89PNG\r\n"}
+SIGNATURES = {".png": b"\x89PNG\r\n", ".svg": b"<?xml", ".pdf": b"%PDF-", ".PNG": b"\x89PNG\r\n"}
 
 
 @pytest.fixture
@@ -17,23 +17,23 @@ def figure():
     return heatmaps([np.eye(4)], odd, titles=["$5 注意"], title="{$\x00$}")
 
 
-@pytest.mark.parametrize("suffix", BEGINS)
+@pytest.mark.parametrize("suffix", SIGNATURES)
 def test_the_suffix_chooses_the_format(figure, tmp_path, suffix):
     path = tmp_path / f"map{suffix}"
     assert save(figure, path) == path
-    assert path.read_bytes().startswith(BEGINS[suffix])
+    assert path.read_bytes().startswith(SIGNATURES[suffix])
     assert os.listdir(tmp_path) == [path.name]
 
 
 @pytest.mark.parametrize("name", ["map.jpg", ".png"])
-def test_another_suffix_names_the_three(figure, tmp_path, name):
+def test_an_error_for_another_suffix_names_the_three(figure, tmp_path, name):
     with pytest.raises(ArgumentError, match=r"\.png, \.svg or \.pdf") as raised:
         save(figure, tmp_path / name)
     assert "\n" not in str(raised.value)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_is_made_and_a_file_in_its_place_is_kept(figure, tmp_path):
+def test_a_folder_is_created_but_a_file_is_not_replaced(figure, tmp_path):
     assert save(figure, tmp_path / "missing" / "map.png").exists()
     (tmp_path / "a_file").write_text("kept")
     with pytest.raises(SaveError, match="cannot write") as raised:

@@ -8,7 +8,7 @@ from heedful.pictures.plots import vectors
 TOKENS = ["Your", "·journey", "$", "né"]
 
 
-def test_tables_are_drawn_as_they_are_under_one_scale():
+def test_tables_are_drawn_unchanged_on_a_common_scale():
     first, second = np.random.default_rng(3).normal(size=(4, 9)), torch.randn(4, 5)
     figure = vectors([first, second], [TOKENS, TOKENS], titles=["input", "output"], title="sum")
     images = [ax.images[0] for ax in figure.axes if ax.images]
@@ -20,7 +20,7 @@ def test_tables_are_drawn_as_they_are_under_one_scale():
     assert not figure.axes[1].get_yticklabels()
 
 
-def test_a_few_numbers_far_out_do_not_hide_the_others():
+def test_outliers_are_clipped():
     table = np.ones((4, 1000))
     table[2, 7] = 500.0
     figure = vectors([table], [TOKENS], titles=["embeddings"])
@@ -31,7 +31,7 @@ def test_a_few_numbers_far_out_do_not_hide_the_others():
     assert even.colorbar.extend == "neither"
 
 
-def test_labels_are_left_out_where_there_is_no_room():
+def test_labels_are_left_out_if_they_do_not_fit():
     many = [f"w{n}" for n in range(400)]
     figure = vectors([np.zeros((400, 3))], [many], titles=["input"])
     labels = figure.axes[0].get_yticklabels()
@@ -39,7 +39,7 @@ def test_labels_are_left_out_where_there_is_no_room():
     assert figure.get_figheight() < 8
 
 
-def test_what_cannot_be_drawn_is_refused():
+def test_tables_that_do_not_match_are_refused():
     with pytest.raises(ArgumentError, match="no tables"):
         vectors([], [], titles=[])
     with pytest.raises(ArgumentError, match=r"shape \(3, 2\); expected \(4, 2\)"):

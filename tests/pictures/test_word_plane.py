@@ -16,17 +16,17 @@ def boxes(figure):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_names_do_not_cover_each_other(seed):
-    places = np.random.default_rng(seed).normal(size=(14, 2))
+def test_names_do_not_overlap(seed):
+    coordinates = np.random.default_rng(seed).normal(size=(14, 2))
     labels = [f"word {i}" for i in range(14)]
-    figure = word_plane.words(places, labels, [0.6, 0.3], title="$ words")
+    figure = word_plane.words(coordinates, labels, [0.6, 0.3], title="$ words")
     texts, extents = boxes(figure)
     assert sorted(text.get_text() for text in texts) == sorted(labels)
     for first, second in itertools.combinations(extents, 2):
         assert Bbox.intersection(first, second) is None
 
 
-def test_the_axes_say_their_share_and_arrows_go_from_point_to_point():
+def test_axes_show_their_share_and_arrows_connect_points():
     figure = word_plane.words(np.eye(2), ["a", "注意 $x"], [0.58, 0.42], arrows=[(0, 1)])
     figure.canvas.draw()
     [ax] = figure.axes
@@ -38,14 +38,14 @@ def test_the_axes_say_their_share_and_arrows_go_from_point_to_point():
     assert tuple(arrow.xy) == (0, 1)
 
 
-def test_names_keep_off_the_arrows_and_inside_the_frame():
-    places = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 0.4], [0.0, 0.4]])
+def test_names_avoid_arrows_and_stay_inside_the_frame():
+    coordinates = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 0.4], [0.0, 0.4]])
     labels = ["start", "end", "a very long name, too long to be drawn whole", "left"]
-    figure = word_plane.words(places, labels, [0.9, 0.1], arrows=[(0, 1), (2, 3)])
+    figure = word_plane.words(coordinates, labels, [0.9, 0.1], arrows=[(0, 1), (2, 3)])
     [ax] = figure.axes
     texts, extents = boxes(figure)
     assert [text.get_text() for text in texts][2].endswith("…")
-    heights = ax.transData.transform(places)[:, 1]
+    heights = ax.transData.transform(coordinates)[:, 1]
     for text, box in zip(texts, extents, strict=True):
         assert ax.bbox.x0 <= box.x0 < box.x1 <= ax.bbox.x1
         between = ax.transData.transform([[0.05, 0], [0.95, 0]])[:, 0]
@@ -53,7 +53,7 @@ def test_names_keep_off_the_arrows_and_inside_the_frame():
             assert not any(box.y0 < height < box.y1 for height in heights), text
 
 
-def test_words_at_one_place_are_told_apart():
+def test_names_of_equal_points_do_not_overlap():
     texts, extents = boxes(word_plane.words(np.zeros((5, 2)), list("abcde"), [0.0, 0.0]))
     for first, second in itertools.combinations(extents, 2):
         assert Bbox.intersection(first, second) is None

@@ -1,4 +1,4 @@
-"""Operations on weights between softmax and values, with the weights as each argument."""
+"""Operations on weights between the softmax and the product with values."""
 
 import math
 
@@ -35,7 +35,7 @@ EMPTIED = {
     "addcmul": lambda w: torch.addcmul(ZEROS, (~LAST).float(), w),
     "lerp": lambda w: torch.lerp(ZEROS, (~LAST).float(), w),
 }
-REPAIRED = {  # NaN of a row that sees nothing, which TransformerLens and others replace by 0
+REPAIRED = {  # TransformerLens and others replace the NaN of fully masked rows by 0
     "where, last": lambda w: torch.where(w.isnan(), 0, w),
     "where, second": lambda w: torch.where(~w.isnan(), w, 0),
     "masked_fill": lambda w: w.masked_fill(w.isnan(), 0),
@@ -44,12 +44,12 @@ REPAIRED = {  # NaN of a row that sees nothing, which TransformerLens and others
 
 
 @pytest.mark.parametrize("way", UNCHANGED)
-def test_what_changes_no_weight_leaves_the_map(way):
+def test_operations_that_keep_the_weights_keep_the_map(way):
     of_heads(lambda query, key: UNCHANGED[way]((query @ key.mT).softmax(-1)) @ key, N, M)
 
 
 @pytest.mark.parametrize("way", EMPTIED)
-def test_a_row_that_is_set_to_zero_is_shown_so(way):
+def test_a_row_that_is_set_to_zero_is_recorded_as_zero(way):
     of_heads(
         lambda query, key: EMPTIED[way]((query @ key.mT).softmax(-1)) @ key,
         N,
@@ -59,7 +59,7 @@ def test_a_row_that_is_set_to_zero_is_shown_so(way):
 
 
 @pytest.mark.parametrize("way", REPAIRED)
-def test_rows_of_which_a_mask_hides_all_keys(way):
+def test_fully_masked_rows(way):
     hidden = LAST | (torch.arange(M) == 2)
 
     def attend(query, key):
@@ -86,7 +86,7 @@ COMBINED = {
 
 
 @pytest.mark.parametrize("way", COMBINED)
-def test_two_softmaxes_are_shown_as_what_met_values_if_that_is_a_map(way):
+def test_two_softmaxes_are_recorded_as_one_map_if_their_result_is_a_map(way):
     def both(query, key):
         first, second = (query @ key.mT).softmax(-1), (query @ key.mT / 3).softmax(-1)
         return COMBINED[way](first, second)

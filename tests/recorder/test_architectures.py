@@ -1,7 +1,7 @@
-"""Recorded maps beside those of eager attention, for models of transformers built tiny.
+"""Recorded maps equal those of eager attention, for tiny models of transformers.
 
-Adding an architecture is a line in `TEXT`, `PAIRS` or `OTHERS`: the class of its model, and what of
-the configuration is its own.
+To add an architecture, add a line to `TEXT`, `PAIRS` or `OTHERS`: the class of its model, and the
+settings of its configuration.
 """
 
 import pytest
@@ -73,7 +73,7 @@ PADDING = {"none": [0, LENGTH], "left": [3, LENGTH], "right": [0, LENGTH - 3]}
 
 
 def tiny(name, implementation="eager"):
-    """The same weights for every implementation."""
+    """A tiny model, with the same weights for every implementation."""
     kind = getattr(transformers, name)
     own = (TEXT | PAIRS | OTHERS)[name]
     config = kind.config_class(**own if "depths" in own else SMALL | own)
@@ -87,8 +87,8 @@ def tiny(name, implementation="eager"):
     return model.eval()
 
 
-def kept(padding, length=LENGTH):
-    """(2, length): true for real tokens, with padding in the second sequence."""
+def padding_mask(padding, length=LENGTH):
+    """A padding mask (2, length), True for real tokens; only the second sequence has padding."""
     first, last = PADDING[padding]
     keep = torch.ones(2, length, dtype=torch.long)
     keep[1, :first] = keep[1, last - LENGTH + length :] = 0
@@ -99,20 +99,20 @@ def words(length=LENGTH):
     return torch.randint(3, 50, (2, length), generator=torch.Generator().manual_seed(1))
 
 
-def recorded(name, implementation, given):
-    """What was recorded, and what eager attention returned, of the same weights."""
+def recorded(name, implementation, inputs):
+    """The recording, and the output of eager attention with the same weights."""
     model = tiny(name, implementation)
     with torch.no_grad():
-        before = model(**given)[0]
+        before = model(**inputs)[0]
         with heedful.record(model, values=True) as recording:
-            during = model(**given)[0]
-        returned = tiny(name)(**given, output_attentions=True)
+            during = model(**inputs)[0]
+        returned = tiny(name)(**inputs, output_attentions=True)
     assert torch.equal(before, during)
     return recording, returned
 
 
 def calls_of(recording):
-    """Each call of the model: that of each text and each of its windows, in their order."""
+    """All calls of all texts and their windows, in order."""
     return [
         [part for sequence in recording.sequences for part in sequence[at].parts]
         for at in range(len(recording))
@@ -120,15 +120,15 @@ def calls_of(recording):
 
 
 def same(calls, maps, queries, keys, limit=2e-6):
-    """Each call is the map of its layer, on real rows; `queries` and `keys` (B, …) say which."""
-    maps = [map_ for map_ in maps if map_ is not None]  # a layer of another kind has none
+    """Check each call on its real rows; `queries` and `keys` (B, …) are True for real ones."""
+    maps = [map_ for map_ in maps if map_ is not None]  # None: a layer without a map
     assert len(calls) == len(maps) > 0
-    for layer, (of_texts, whole) in enumerate(zip(calls, maps, strict=True)):
-        assert len(of_texts) == len(whole)
+    for layer, (of_texts, map_of_layer) in enumerate(zip(calls, maps, strict=True)):
+        assert len(of_texts) == len(map_of_layer)
         for b, call in enumerate(of_texts):
             rows, columns = (side[b].nonzero()[:, 0] for side in (queries, keys))
             torch.testing.assert_close(
-                call.weights(), whole[b][:, rows][:, :, columns], atol=limit, rtol=0,
+                call.weights(), map_of_layer[b][:, rows][:, :, columns], atol=limit, rtol=0,
                 msg=lambda text, layer=layer, b=b: f"layer {layer}, sequence {b}: {text}",
             )  # fmt: skip
             assert not call.check.worst > call.check.tolerance
@@ -136,8 +136,8 @@ def same(calls, maps, queries, keys, limit=2e-6):
 
 @pytest.mark.parametrize("padding", PADDING)
 @pytest.mark.parametrize("name", TEXT)
-def test_text(name, padding):
-    keep = kept(padding)
+def test_text_models(name, padding):
+    keep = padding_mask(padding)
     recording, returned = recorded(name, "sdpa", {"input_ids": words(), "attention_mask": keep})
     same(calls_of(recording), returned.attentions, keep, keep)
     layers = [1] if name == "Qwen3NextModel" else range(len(recording))  # 0 is of another kind
@@ -152,14 +152,14 @@ def test_text(name, padding):
 @pytest.mark.parametrize("padding", PADDING)
 @pytest.mark.parametrize("name", PAIRS)
 def test_encoders_with_decoders(name, padding):
-    read, written = kept(padding), kept(padding, 7)
-    given = {"decoder_input_ids": words(7), "decoder_attention_mask": written}
-    if name == "WhisperModel":  # sound is never padded
-        read = kept("none")
-        given["input_features"] = torch.randn(2, 6, 18)
+    read, written = padding_mask(padding), padding_mask(padding, 7)
+    inputs = {"decoder_input_ids": words(7), "decoder_attention_mask": written}
+    if name == "WhisperModel":  # sound has no padding
+        read = padding_mask("none")
+        inputs["input_features"] = torch.randn(2, 6, 18)
     else:
-        given |= {"input_ids": words(), "attention_mask": read}
-    recording, returned = recorded(name, "sdpa", given)
+        inputs |= {"input_ids": words(), "attention_mask": read}
+    recording, returned = recorded(name, "sdpa", inputs)
     calls = calls_of(recording)
     reads = [pair for pair in calls if pair[0].name.startswith("encoder.")]
     writes = [pair for pair in calls if pair[0].name.startswith("decoder.")]
@@ -172,11 +172,11 @@ def test_encoders_with_decoders(name, padding):
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_pictures(name):
+def test_image_models(name):
     size = OTHERS[name]["image_size"]
     recording, returned = recorded(name, "sdpa", {"pixel_values": torch.randn(2, 3, size, size)})
     maps = returned.attentions
-    step = len(recording) // len(maps)  # of Swin it is the last map of each stage
+    step = len(recording) // len(maps)  # Swin returns only the last map of each stage
     for calls, map_ in zip(calls_of(recording)[step - 1 :: step], maps, strict=True):
         every = torch.ones(len(map_), map_.shape[-1])  # windows are rows of the batch
         same([calls], [map_], every, every)
@@ -184,10 +184,10 @@ def test_pictures(name):
 
 @pytest.mark.parametrize("name", ["GPT2Model", "LlamaModel", "MistralModel"])
 def test_eager_models(name):
-    keep = kept("left")
+    keep = padding_mask("left")
     recording, returned = recorded(name, "eager", {"input_ids": words(), "attention_mask": keep})
     same(calls_of(recording), returned.attentions, keep, keep)
-    for sequence in recording.sequences:  # what is added to scores is known as a mask
+    for sequence in recording.sequences:  # the added mask is recognised
         causes = sequence[1].causes
         assert isinstance(causes.mask, Causal | Combined)
         assert causes.bias is None
@@ -198,9 +198,9 @@ def test_eager_models(name):
 @pytest.mark.parametrize("padding", PADDING)
 @pytest.mark.parametrize("name", ["LlamaModel", "MistralModel"])
 def test_flex_attention_and_its_block_masks(name, padding):
-    keep = kept(padding)
+    keep = padding_mask(padding)
     with torch.compiler.set_stance("force_eager"):
-        given = {"input_ids": words(), "attention_mask": keep}
-        recording, returned = recorded(name, "flex_attention", given)
+        inputs = {"input_ids": words(), "attention_mask": keep}
+        recording, returned = recorded(name, "flex_attention", inputs)
     assert recording[0].door == "transformers, flex_attention"
     same(calls_of(recording), returned.attentions, keep, keep)

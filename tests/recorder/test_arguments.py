@@ -15,7 +15,7 @@ from heedful.models import GPT, GPTConfig
 from heedful.ops.indexing import indices
 from heedful.recording import from_attentions
 
-AS_A_USER = pytest.mark.usefixtures("as_a_user")  # and not as beartype says it
+AS_A_USER = pytest.mark.usefixtures("as_a_user")  # without the errors of beartype
 IDS = torch.arange(2 * 11).view(2, 11) % 23
 
 
@@ -31,16 +31,16 @@ def recording(model):
     return recording
 
 
-def refused(words, ask, *given):
+def refused(words, ask, *inputs):
     with pytest.raises(ArgumentError) as error:
-        ask(*given)
+        ask(*inputs)
     assert re.search(words, str(error.value)), str(error.value)
     assert "\n" not in str(error.value)
     assert "expected" in str(error.value)
 
 
 @given(st.data())
-def test_indices_select_as_python_and_torch_do(data):
+def test_indices_select_as_in_python_and_torch(data):
     chosen = data.draw(st.lists(st.booleans(), min_size=1, max_size=13))
     row = torch.arange(len(chosen)) * 3
     for form in (chosen, torch.tensor(chosen)):
@@ -58,7 +58,7 @@ def test_indices_select_as_python_and_torch_do(data):
     [[0.5], torch.tensor([1.0]), [True], torch.ones(4, dtype=torch.bool), [3], [-4], "1", {1},
      [[0], [1]], [None], 10**30, slice(0, 1.5), [1j], ["1"]],
 )  # fmt: skip
-def test_what_is_no_index_is_one_line(index):
+def test_an_invalid_index_raises_one_line(index):
     refused("key ind.*3", indices, index, 3, "key")
 
 
@@ -90,7 +90,7 @@ def test_booleans_select_rows_and_columns_of_a_map(recording):
         (lambda call: call.heatmap(queries=[1, 2]), r"queries=\[1, 2\]; .* a slice"),
     ],
 )
-def test_what_a_call_cannot_tell_is_one_line(recording, ask, words):
+def test_an_invalid_request_to_a_call_raises_one_line(recording, ask, words):
     refused(words, ask, recording[1])
 
 
@@ -112,21 +112,21 @@ def test_what_a_call_cannot_tell_is_one_line(recording, ask, words):
         ({"dtype": torch.int8}, "torch.int8"),
     ],
 )
-def test_what_record_cannot_keep_is_refused_before_anything_runs(model, arguments, words):
+def test_invalid_arguments_are_refused_before_the_model_runs(model, arguments, words):
     refused(words, heedful.record(model, **arguments).__enter__)
 
 
-def test_layers_and_heads_that_are_not_there(model):
+def test_missing_layers_and_heads(model):
     with (
-        pytest.raises(ArgumentError, match="no layer 7 was seen; expected numbers from 0 to 2"),
+        pytest.raises(ArgumentError, match="no layer 7 was recorded; expected numbers from 0 to 2"),
         heedful.record(model, layers=[1, 7]) as recording,
     ):
         model(IDS)
     assert [call.layer for call in recording] == [1]
     with heedful.record(model, layers=[7]) as recording:
-        pass  # no pass at all: which layers there are is not known
+        pass  # without a pass, the layers are unknown
     with pytest.raises(ZeroDivisionError), heedful.record(model, layers=[7]):
-        print(model(IDS).logits.numel() / 0)  # which is what the user has to see
+        print(model(IDS).logits.numel() / 0)  # the user must see this error
     with pytest.raises(RunError, match="nothing was recorded"):
         recording.summary()
     with pytest.raises(ArgumentError, match=r"head 7.* 0 to 3"), heedful.record(model, heads=[7]):
@@ -137,7 +137,7 @@ CHOSEN = [3, 1]
 
 
 @pytest.mark.parametrize("heads", [tuple(CHOSEN), torch.tensor(CHOSEN), np.array(CHOSEN)], ids=type)
-def test_chosen_heads_keep_their_order_and_their_numbers(model, recording, heads, tmp_path):
+def test_selected_heads_keep_their_order_and_their_numbers(model, recording, heads, tmp_path):
     with heedful.record(model, heads=heads, layers=range(1, 3), budget=2e9) as some:
         model(IDS)
     for each in (some, heedful.load(some.save(tmp_path / "r"))):
@@ -153,7 +153,7 @@ def test_chosen_heads_keep_their_order_and_their_numbers(model, recording, heads
     assert torch.equal(recording[0].weights(head=-1), recording[0].weights(head=3))
 
 
-def test_a_sequence_of_only_padding_has_nothing_to_tell(model):
+def test_statistics_of_a_sequence_of_only_padding_are_nan(model):
     keep = torch.ones(3, 7, dtype=torch.bool)
     keep[1], keep[2, 4:] = False, False
     with heedful.record(model, values=True) as recording:
@@ -168,7 +168,7 @@ def test_a_sequence_of_only_padding_has_nothing_to_tell(model):
     assert not recording.sequences[2].summary()["entropy"].isnan().any()
 
 
-def test_a_batch_of_nothing_is_one_line():
+def test_an_empty_batch_raises_one_line():
     model = Given(lambda x: heedful.attention(x, x, x))
     with heedful.record(model) as recording:
         model(torch.randn(0, 3, 5, 4))
@@ -182,7 +182,7 @@ def of_rows(*rows):
     return torch.tensor(rows, dtype=torch.float32).expand(1, 2, len(rows), len(rows[0]))
 
 
-def test_rows_that_sum_to_less_come_out_as_they_came():
+def test_rows_that_sum_to_less_than_one_are_preserved():
     random = torch.rand(2, 3, 5, 7).softmax(-1) * torch.rand(2, 3, 5, 1)
     random[:, :, 2] = 0.0
     for [call], weights in zip(from_attentions([random]).sequences, random, strict=True):
@@ -194,7 +194,7 @@ def test_rows_that_sum_to_less_come_out_as_they_came():
 
 NO_WEIGHTS = [
     of_rows([0.5, -0.1], [0.5, 0.5]),
-    of_rows([0.8, 0.4], [0.5, 0.5]),  # as dropout leaves them
+    of_rows([0.8, 0.4], [0.5, 0.5]),  # after dropout
     torch.randn(1, 2, 5, 5),  # scores
     of_rows([float("nan"), 1.0], [0.5, 0.5]),
 ]
@@ -202,5 +202,5 @@ NO_MAPS = [None, 3, [None], [torch.eye(3)], torch.ones(1, 2, 3, 3), ["a"]]
 
 
 @pytest.mark.parametrize("maps", [*([map_] for map_ in NO_WEIGHTS), *NO_MAPS])
-def test_what_is_no_map_of_weights_is_one_line(maps):
+def test_invalid_maps_raise_one_line(maps):
     refused(r"weights|attentions of .*a tensor", from_attentions, maps)

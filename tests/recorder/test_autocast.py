@@ -11,13 +11,12 @@ import heedful
 
 @pytest.mark.parametrize("gradients", [False, True])
 @pytest.mark.parametrize("before", [0, 2])
-def test_weights_that_an_earlier_pass_has_cast_are_known_as_weights(before, gradients):
-    """Autocast keeps copies of the weights in half precision from pass to pass."""
-    met = []
+def test_parameters_that_autocast_has_cached_count_as_parameters(before, gradients):
+    calls = []
 
     def attend(query, key):
-        met.append((query @ key.mT).softmax(-1))
-        return met[-1] @ key
+        calls.append((query @ key.mT).softmax(-1))
+        return calls[-1] @ key
 
     model, x = Heads(attend), torch.randn(2, N, WIDTH)
     with torch.set_grad_enabled(gradients), torch.autocast("cpu", torch.bfloat16):
@@ -26,7 +25,7 @@ def test_weights_that_an_earlier_pass_has_cast_are_known_as_weights(before, grad
         with heedful.record(model) as recording:
             model(x)
     assert recording.missed == {}
-    for [call], weights in zip(recording.sequences, met[-1], strict=True):
+    for [call], weights in zip(recording.sequences, calls[-1], strict=True):
         assert (call.proof, call.layout) == ("proved", "usual")
         torch.testing.assert_close(call.weights(), weights, atol=1e-6, rtol=0)
 
@@ -64,7 +63,7 @@ CALLS = {
     "multi_dot": lambda by, x: torch.linalg.multi_dot([x[0].float(), x[0].float().mT]),
     "cdist of many": lambda by, x: torch.cdist(x.float().repeat(1, 6, 1), x.float()),
     "gru": lambda by, x: by.reads(x)[0],
-    "one of somebody's own": lambda by, x: times(x, by.asks.weight).detach(),
+    "a custom operation": lambda by, x: times(x, by.asks.weight).detach(),
     "linear, another order": lambda by, x: by.asks(x.transpose(0, 1)),
     "linear, copies": lambda by, x: by.asks(x[:, :, None].expand(-1, -1, 3, -1)),
     "linear, no bias": lambda by, x: F.linear(x.transpose(0, 1), by.asks.weight),
@@ -75,8 +74,8 @@ CALLS = {
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad, torch.inference_mode])
 @pytest.mark.parametrize("is_cast", [False, True])
 @pytest.mark.parametrize("way", CALLS)
-def test_what_operations_call_themselves_runs_as_without_recording(way, is_cast, mode):
-    if mode is torch.enable_grad and way == "one of somebody's own":
+def test_operations_inside_operations_run_as_without_recording(way, is_cast, mode):
+    if mode is torch.enable_grad and way == "a custom operation":
         pytest.skip("it has no gradient")
     model, x = Calls(CALLS[way]).eval(), torch.randn(2, N, WIDTH)
     with mode(), torch.autocast("cpu", torch.bfloat16, enabled=is_cast):
@@ -90,14 +89,14 @@ def test_what_operations_call_themselves_runs_as_without_recording(way, is_cast,
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("first", [False, True])
-def test_a_fused_layer_is_shown_as_autocast_has_it(dtype, first):
+def test_a_fused_layer_under_autocast(dtype, first):
     layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True, norm_first=first).eval()
     x = torch.randn(1, N, 8, dtype=dtype)
     with torch.no_grad():
-        made = layer.norm1(x) if first else x
+        result = layer.norm1(x) if first else x
         with torch.autocast("cpu", torch.bfloat16):
             query, key, _ = (
-                F.linear(made, layer.self_attn.in_proj_weight, layer.self_attn.in_proj_bias)
+                F.linear(result, layer.self_attn.in_proj_weight, layer.self_attn.in_proj_bias)
                 .unflatten(-1, (3, 2, 4))
                 .permute(2, 0, 3, 1, 4)
             )

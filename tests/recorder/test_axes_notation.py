@@ -13,17 +13,17 @@ B, H, W, N, D = 5, 3, 2, 4, 6
 
 
 class Raw(nn.Module):
-    """Attention of queries in a given order, made of x (B, W, H, N, D)."""
+    """Attention of queries in a given order, computed from x (B, W, H, N, D)."""
 
     def __init__(self, order, by_hand=False):
         super().__init__()
         self.order, self.by_hand = order, by_hand
 
     def forward(self, x):
-        made = self.order(x)
+        result = self.order(x)
         if self.by_hand:
-            return (made @ made.cos().mT / D**0.5).softmax(-1) @ made.sin()
-        return scaled_dot_product_attention(made, made.cos(), made.sin())
+            return (result @ result.cos().mT / D**0.5).softmax(-1) @ result.sin()
+        return scaled_dot_product_attention(result, result.cos(), result.sin())
 
 
 ORDERS = {
@@ -43,7 +43,7 @@ def maps_of(x):
 
 
 def shows(call, maps):
-    """The parts of a text have these maps."""
+    """Check the maps of the parts of a text."""
     assert (call.proof, call.layout, call.why) == ("proved", "told", "")
     for part, map_ in zip(call.parts, maps, strict=True):
         near(part.weights(), map_)
@@ -52,7 +52,7 @@ def shows(call, maps):
 @pytest.mark.parametrize("by_hand", [False, True])
 @pytest.mark.parametrize("windows", [W, 1])
 @pytest.mark.parametrize("letters", ORDERS)
-def test_windows_and_heads_stand_where_they_are_told(letters, windows, by_hand):
+def test_windows_and_heads_are_arranged_by_the_pattern(letters, windows, by_hand):
     model, x = Raw(ORDERS[letters], by_hand), torch.randn(B, windows, H, N, D)
     before = model(x)
     with heedful.record(model, axes={"Raw": letters}) as recording:
@@ -70,7 +70,7 @@ def test_windows_and_heads_stand_where_they_are_told(letters, windows, by_hand):
         ("(h b) n d", lambda x: x.transpose(0, 1).flatten(0, 1)),
         ("(b h) n d", lambda x: x.flatten(0, 1)),
         ("h b n d", lambda x: x.transpose(0, 1)),
-        ("b n h d", lambda x: x),  # the order of the letters is that of the scores
+        ("b n h d", lambda x: x),  # the letters are in the order of the scores
     ],
 )
 def test_heads_and_texts_in_one_axis_are_exact(letters, order, by_hand):
@@ -82,7 +82,7 @@ def test_heads_and_texts_in_one_axis_are_exact(letters, order, by_hand):
         shows(call, map_[None])
 
 
-def test_a_wrong_word_of_the_user_is_put_right_once_verified():
+def test_wrong_axes_of_the_user_are_corrected_by_verify():
     does = lambda q, k: attended(q.transpose(0, 1).flatten(0, 1), k.transpose(0, 1).flatten(0, 1))  # noqa: E731
     model, x = Heads(does), torch.randn(B, N, WIDTH)
     with heedful.record(model, axes={"*": "(b h) n d"}) as recording:
@@ -98,7 +98,7 @@ def attended(query, key):
     return (query @ key.mT).softmax(-1) @ key
 
 
-def test_the_first_pattern_that_a_name_fits_tells():
+def test_the_first_pattern_that_matches_a_name_is_used():
     model = nn.ModuleDict({"one": Raw(ORDERS["h (b w) n d"]), "two": Raw(ORDERS["(w b) h n d"])})
     model.forward = lambda x: [part(x) for part in model.values()]
     x = torch.randn(B, W, H, N, D)
@@ -118,7 +118,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_a_notation_that_says_nothing_is_one_line(text):
+def test_an_invalid_notation_raises_one_line(text):
     with pytest.raises(ArgumentError) as raised, heedful.record(nn.Linear(2, 2), axes={"*": text}):
         pass
     line = str(raised.value)
@@ -127,7 +127,7 @@ def test_a_notation_that_says_nothing_is_one_line(text):
 
 
 @pytest.mark.parametrize("axes", ["b h n d", ["b h n d"], 3, {"b h n d"}])
-def test_what_is_no_mapping_of_names_is_one_line(axes):
+def test_axes_that_are_not_a_mapping_raise_one_line(axes):
     with pytest.raises(ArgumentError) as raised, heedful.record(nn.Linear(2, 2), axes=axes):
         pass
     line = f"axes of type {type(axes).__name__}; expected names of modules and the axes"
@@ -139,13 +139,13 @@ def test_what_is_no_mapping_of_names_is_one_line(axes):
 @pytest.mark.parametrize(
     ("letters", "words"),
     [
-        ("(h b) n d", "for scores (5, 3, 4, 4); expected as many axes of queries"),
-        ("(h w) b n d", "for an axis of 5, of 5 texts"),
-        ("b (h w) n d", "for an axis of 3, of 5 texts"),
-        ("h (b w) n d", "for an axis of 3, of 5 texts"),
+        ("(h b) n d", "for scores (5, 3, 4, 4); expected one axis of queries"),
+        ("(h w) b n d", "for an axis of size 5 and 5 texts"),
+        ("b (h w) n d", "for an axis of size 3 and 5 texts"),
+        ("h (b w) n d", "for an axis of size 3 and 5 texts"),
     ],
 )
-def test_what_does_not_fit_the_scores_is_missed_and_ends_nothing(letters, words):
+def test_a_pattern_that_does_not_fit_the_scores_is_missed(letters, words):
     model, x = Raw(lambda x: x), torch.randn(B, H, N, D)
     before = model(x)
     with heedful.record(model, axes={"*": letters}) as recording:
@@ -155,15 +155,15 @@ def test_what_does_not_fit_the_scores_is_missed_and_ends_nothing(letters, words)
     assert words in recording.missed["Raw"]
 
 
-def test_a_pattern_that_no_module_fits_is_refused_before_anything_runs():
+def test_a_pattern_without_a_matching_module_is_refused_before_the_model_runs():
     model = Heads(lambda query, key: (query @ key.mT).softmax(-1) @ key)
-    line = r"axes for 'Heds', which no module is called; expected a name such as Heads"
+    line = r"axes for 'Heds', which is not the name of a module; expected a name such as Heads"
     with pytest.raises(ArgumentError, match=line), heedful.record(model, axes={"Heds": "b h n d"}):
         raise AssertionError("the block ran")
 
 
-def test_channels_that_are_told_to_ask_channels_are_proved():
-    """As in cross-covariance attention: features are its queries and keys."""
+def test_attention_of_channels_to_channels_is_proved():
+    """As in cross-covariance attention: its queries and keys are features."""
     model, x = Heads(lambda q, k: (q.mT @ k).softmax(-1) @ k.mT), torch.randn(3, N, WIDTH)
     with heedful.record(model, axes={"Heads": "b h n d"}) as recording:
         model(x)
@@ -173,7 +173,7 @@ def test_channels_that_are_told_to_ask_channels_are_proved():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, when it loads its compiler
-def test_a_name_as_the_recording_shows_it_fits_also_in_what_is_compiled():
+def test_names_in_a_recording_match_a_compiled_model():
     model = nn.Sequential(
         torch.compile(nn.Sequential(Heads(lambda q, k: (q @ k.mT).softmax(-1) @ k)))
     )

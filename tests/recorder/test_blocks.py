@@ -1,4 +1,4 @@
-"""`call.layer`: the number of a block, whatever numbers stand before it in the name."""
+"""`call.layer`: the number of the block, also after other numbers in the name."""
 
 import pytest
 from torch import nn
@@ -49,5 +49,5 @@ THREE = (Block, Block, Block)
     ],
     ids=str,
 )
-def test_the_first_list_of_like_parts_counts_blocks(model, layers):
+def test_the_first_list_of_similar_modules_numbers_the_blocks(model, layers):
     assert layers_of(model) == layers

@@ -27,7 +27,7 @@ WRITES = {
 
 
 class Cached(Heads):
-    """Keys in a buffer with empty slots, (B, H, M, d) or flat."""
+    """Keys in a buffer with empty slots, (B, H, M, d) or flattened."""
 
     def __init__(self, write, texts, flat=False):
         super().__init__(self.attend)
@@ -46,12 +46,12 @@ class Cached(Heads):
 @pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize("texts", [1, B])
 @pytest.mark.parametrize("way", WRITES)
-def test_keys_in_a_buffer_are_shown_however_they_were_written(way, texts, flat):
+def test_keys_in_a_buffer_are_recorded_for_each_way_of_writing(way, texts, flat):
     model, x = Cached(WRITES[way], texts, flat), torch.randn(texts, N, WIDTH)
     shows(looked_at(model, x), weighed(*model.heads(x)), proof="proved")
 
 
-def test_linear_layers_whose_weights_are_computed_are_no_attention():
+def test_linear_layers_with_computed_weights_are_not_attention():
     """A spectral norm writes into its buffers at each pass."""
 
     class Scaled(nn.Module):

@@ -1,6 +1,6 @@
-"""What is read off a tape: scale, mask, bias and soft cap, beside NumPy in float64.
+"""Scale, mask, bias and soft cap from a tape equal those of the model, in float64.
 
-Where they do not give the tape's own weights, as with sinks or in half precision, its map is kept.
+If they do not reproduce the weights, as with sinks or in half precision, the map is stored.
 """
 
 import math
@@ -27,7 +27,7 @@ class Case:
             torch.randn(B, H, size, d, generator=random).to(dtype) for size in (N, M, M)
         )
         self.hidden = torch.rand(N, M, generator=random) < 0.4
-        self.hidden[0] = self.hidden[:, 0] = False  # each key is seen, so that none is padding
+        self.hidden[0] = self.hidden[:, 0] = False  # no key is padding
         self.bias = torch.randn(H, N, M, generator=random).to(dtype)
         self.slopes = (torch.rand(H, 1, 1, generator=random) + 0.5).to(dtype)
         self.sinks = torch.randn(H, generator=random).to(dtype)
@@ -40,11 +40,11 @@ class Case:
         return torch.cat([scores, column], dim=-1).softmax(-1)[..., :-1]
 
     def added_before(self, scores):
-        """By torch's product that adds a table to it."""
+        """Scores by a product of torch that also adds a table."""
         table = self.bias.expand(scores.shape).flatten(0, 1)
         query, key = self.query.flatten(0, 1), self.key.flatten(0, 1)
-        made = torch.baddbmm(table, query, key.mT, beta=0.5, alpha=0.37)
-        return made.view(scores.shape).softmax(-1)
+        result = torch.baddbmm(table, query, key.mT, beta=0.5, alpha=0.37)
+        return result.view(scores.shape).softmax(-1)
 
     def all_parts(self, scores):
         capped = 3 * torch.tanh(scores * 0.37 / 3) + self.bias
@@ -61,7 +61,7 @@ def mask(of):
 
 
 LOW = {"infinity": -math.inf, "1e4": -1e4, "1e9": -1e9}
-# The weights of scores as a model writes them, and the parts that they are made of
+# Weights as a model computes them from scores, and their parts
 FORMS = {
     "scale": (lambda of, scores: (scores * 0.37).softmax(-1), lambda of: {"scale": 0.37}),
     "usual scale": (
@@ -101,13 +101,13 @@ FORMS = {
 
 
 def recorded(form, of):
-    """The recording, the weights as the model had them, and the parts in float64."""
+    """The recording, the weights of the model, and the parts in float64."""
     weigh, parts_of = FORMS[form]
-    met = []
+    model_maps = []
 
     def attend(query, key, value):
-        met.append(weigh(of, query @ key.mT))
-        return met[0] @ value
+        model_maps.append(weigh(of, query @ key.mT))
+        return model_maps[0] @ value
 
     model = Given(attend)
     with torch.no_grad(), heedful.record(model, axes={"*": "b h n d"}) as recording:
@@ -116,15 +116,15 @@ def recorded(form, of):
     parts = {"query": of.query, "scale": 1.0, **parts_of(of)}
     query = parts.pop("query").double()
     expected = [AttentionInputs(query[b], of.key[b].double(), **parts) for b in range(len(query))]
-    return recording, met[0], expected
+    return recording, model_maps[0], expected
 
 
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=15)
 @given(*[st.integers(1, 3)] * 2, *[st.integers(1, 9)] * 2, st.integers(1, 5), st.integers(0, 999))
-def test_weights_are_those_of_the_parts_in_float64(form, B, H, N, M, d, seed):
-    recording, met, expected = recorded(form, Case(B, H, N, M, d, seed=seed))
-    for [call], used, causes in zip(recording.sequences, met, expected, strict=True):
+def test_weights_equal_those_of_the_parts_in_float64(form, B, H, N, M, d, seed):
+    recording, model_maps, expected = recorded(form, Case(B, H, N, M, d, seed=seed))
+    for [call], used, causes in zip(recording.sequences, model_maps, expected, strict=True):
         assert (call.door, call.proof, call.layout) == (tape_inputs.DOOR, "proved", "told")
         weights = torch.from_numpy(full_map(causes)[0]).float()
         near(call.weights(), weights)
@@ -132,9 +132,9 @@ def test_weights_are_those_of_the_parts_in_float64(form, B, H, N, M, d, seed):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_parts_are_those_that_the_model_has(form):
-    recording, met, expected = recorded(form, Case())
-    for [call], used, causes in zip(recording.sequences, met, expected, strict=True):
+def test_parts_equal_those_of_the_model(form):
+    recording, model_maps, expected = recorded(form, Case())
+    for [call], used, causes in zip(recording.sequences, model_maps, expected, strict=True):
         if causes.sinks is not None:
             assert torch.equal(call.map_, used)
             continue
@@ -150,35 +150,35 @@ def test_parts_are_those_that_the_model_has(form):
         if causes.mask is not None:
             sees = causes.mask.crop(causes.shape)
             assert torch.equal(inputs.mask.crop(causes.shape).expand(3, -1, -1)[:1], sees)
-        if causes.bias is not None:  # what all keys of a row have in common changes no weight
+        if causes.bias is not None:  # a constant of a row changes no weight
             off = inputs.bias - causes.bias
             assert (off - off.mean(-1, keepdim=True)).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("form", [form for form in FORMS if not form.endswith("1e9")])
-def test_half_precision_keeps_the_models_own_map_bit_for_bit(form, dtype, tmp_path):
-    recording, met, _ = recorded(form, Case(dtype=dtype))
+def test_half_precision_stores_the_map_of_the_model_bit_for_bit(form, dtype, tmp_path):
+    recording, model_maps, _ = recorded(form, Case(dtype=dtype))
     again = heedful.load(recording.save(tmp_path / "r"))
     for each in (recording, again):
-        for [call], used in zip(each.sequences, met, strict=True):
+        for [call], used in zip(each.sequences, model_maps, strict=True):
             assert call.proof == "proved"
             assert torch.equal(call.weights(), used)
 
 
 @pytest.mark.parametrize("low", LOW.values())
 @pytest.mark.parametrize("how", [torch.Tensor.masked_fill, lambda s, hidden, low: s + hidden * low])
-def test_a_row_that_is_hidden_as_a_whole_has_the_weights_that_the_model_gave_it(low, how):
+def test_a_fully_masked_row_has_the_weights_of_the_model(low, how):
     if low == -math.inf and how is not torch.Tensor.masked_fill:
         low = -1e30
-    of, met = Case(), []
+    of, model_maps = Case(), []
     of.hidden[3] = True
 
     def attend(query, key, value):
-        met.append(how(query @ key.mT, of.hidden, low).softmax(-1))
-        return met[0] @ value
+        model_maps.append(how(query @ key.mT, of.hidden, low).softmax(-1))
+        return model_maps[0] @ value
 
     with torch.no_grad(), heedful.record(model := Given(attend)) as recording:
         model(of.query, of.key, of.value)
-    for [call], used in zip(recording.sequences, met[0], strict=True):
+    for [call], used in zip(recording.sequences, model_maps[0], strict=True):
         near(call.weights(), used.nan_to_num(0.0))

@@ -1,4 +1,4 @@
-"""Caches of transformers that grow, have empty slots, or keep a window: the tokens of a call."""
+"""Tokens of calls with caches of transformers that grow, have empty slots, or hold a window."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ PADS = {
     "behind the first part": [0, 1],
     "behind the last part": [3],
 }
-# A window counts padding inside a text, which a text alone has not
+# A window also counts padding inside a text; a single text has no padding
 CASES = [
     (window, place) for window in (None, WINDOW) for place in PADS
     if (window, place) != (WINDOW, "behind the first part")
@@ -32,7 +32,7 @@ def built(window):
 
 
 def real_tokens(pads, place, lengths):
-    """Which of all slots hold real tokens, (B, ROOM)."""
+    """Whether each slot holds a real token, (B, ROOM)."""
     places, pads = torch.arange(ROOM), torch.tensor(pads)[:, None]
     if place.startswith("before"):
         return places - pads >= 0
@@ -50,7 +50,7 @@ MASKS = {
 
 
 def passes_of(model, cache, mask, ids, real, lengths):
-    """A call for each part of the texts, with keys of the parts before."""
+    """One call for each part of the texts, with the keys of earlier parts."""
     places = (real.cumsum(1) - 1).clamp_min(0)
     start = 0
     with torch.no_grad(), heedful.record(model) as recording:
@@ -66,7 +66,7 @@ def passes_of(model, cache, mask, ids, real, lengths):
 
 
 def alone(model, ids):
-    """The map (H, N, N) of a text without padding or cache, as transformers' own code gives it."""
+    """The map (H, N, N) of a text without padding or cache, by the code of transformers."""
     eager = type(model)._from_config(model.config, attn_implementation="eager").eval()
     eager.load_state_dict(model.state_dict())
     with torch.no_grad():
@@ -77,10 +77,10 @@ def alone(model, ids):
 @pytest.mark.parametrize("kind", ["grows", "has room"])
 @pytest.mark.parametrize(("window", "place"), CASES)
 @pytest.mark.parametrize("lengths", PASSES)
-def test_each_part_shows_its_own_tokens_and_those_of_the_cache(lengths, window, place, kind, mask):
+def test_each_part_has_its_tokens_and_those_of_the_cache(lengths, window, place, kind, mask):
     model, pads = built(window), PADS[place]
     ids, real = torch.randint(1, 30, (len(pads), ROOM)), real_tokens(pads, place, lengths)
-    ids[~real] = 0  # whose vector is of zeros
+    ids[~real] = 0  # the vector of padding is zero
     cache = (
         StaticCache(model.config, ROOM) if kind == "has room" else DynamicCache(config=model.config)
     )
@@ -94,5 +94,5 @@ def test_each_part_shows_its_own_tokens_and_those_of_the_cache(lengths, window, 
             H, N, M = call.shape
             assert (call.proof, N) == ("proved", end - begin)
             expected = map_[:, begin:end, max(0, end - M) : end]
-            torch.testing.assert_close(expected.sum(-1), torch.ones(H, N))  # nothing is cut away
+            torch.testing.assert_close(expected.sum(-1), torch.ones(H, N))  # no real key is missing
             torch.testing.assert_close(call.weights(), expected, atol=2e-6, rtol=1e-5)

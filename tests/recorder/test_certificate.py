@@ -1,4 +1,4 @@
-"""The certificate: it detects wrong records, and reports what it compared."""
+"""The certificate detects wrong records, and reports the number of compared rows."""
 
 import math
 
@@ -17,7 +17,7 @@ from heedful.recording.capture import Capture
 
 
 class Kernel(nn.Module):
-    """Torch's kernel; the second argument makes the keys' values."""
+    """Torch's kernel, with values that are a function of the keys."""
 
     def __init__(self, values=torch.cos):
         super().__init__()
@@ -44,9 +44,9 @@ PER_HEAD |= torch.eye(9).bool()
 
 
 def wrong_structure(monkeypatch):
-    """A causal mask recorded as one that allows one more token."""
-    further = lambda mask, shape: Causal(recognise(mask, shape).offset + 1)  # noqa: E731
-    monkeypatch.setattr(padding, "recognise", further)
+    """A causal mask is recorded as one that allows one more token."""
+    shifted = lambda mask, shape: Causal(recognise(mask, shape).offset + 1)  # noqa: E731
+    monkeypatch.setattr(padding, "recognise", shifted)
     return recorded_call(*tensors(), CAUSAL)
 
 
@@ -55,37 +55,37 @@ def no_mask(monkeypatch):
     return recorded_call(*tensors(), CAUSAL)
 
 
-def wrong_cut(monkeypatch):
-    """Padding is removed, although the attention does not mask it."""
+def wrong_padding(monkeypatch):
+    """Tokens are removed as padding, although the attention does not mask them."""
 
-    class Told(Kernel):
+    class IgnoresMask(Kernel):
         def forward(self, query, key, attention_mask):
             return super().forward(query, key)
 
     monkeypatch.setattr(padding, "_hides_others", lambda *_: True)
     keep = torch.tensor([[True] * 9, [True] * 6 + [False] * 3])
-    with heedful.record(layer := Told()) as recording:
+    with heedful.record(layer := IgnoresMask()) as recording:
         layer(*tensors(), keep)
     return recording
 
 
 def wrong_rows(monkeypatch):
-    """Rows of a text are shifted by one."""
+    """The rows of a text are shifted by one."""
     monkeypatch.setattr(capture, "take_rows", lambda tensor, rows: tensor[..., rows - 1, :])
     return recorded_call(*tensors())
 
 
 def too_narrow(monkeypatch):
-    """Scores in the hundreds, for which bfloat16 has only two digits."""
+    """Scores are in the hundreds, for which bfloat16 has only two digits."""
     query, key = tensors(9, 300)
     return recorded_call(300 * query, key, dtype=torch.bfloat16)
 
 
-WRONG = [wrong_structure, no_mask, wrong_cut, wrong_rows, too_narrow]
+WRONG = [wrong_structure, no_mask, wrong_padding, wrong_rows, too_narrow]
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_the_certificate_sees_what_is_wrong(wrong, monkeypatch):
+def test_the_certificate_detects_wrong_records(wrong, monkeypatch):
     recording = wrong(monkeypatch)
     [(_, check)] = recording.certificate()
     assert not check.passed
@@ -98,7 +98,7 @@ def test_the_certificate_sees_what_is_wrong(wrong, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_the_certificate_measures_what_a_narrower_type_costs(dtype):
+def test_the_error_of_a_narrower_dtype(dtype):
     query, key = tensors(12, 7)
     [call] = recorded_call(query, key, dtype=dtype).sequences[1]
     narrow = torch.einsum("bhnd,bhmd->bhnm", query.to(dtype).float(), key.to(dtype).float())
@@ -106,11 +106,11 @@ def test_the_certificate_measures_what_a_narrower_type_costs(dtype):
     map_, value = (narrow / 8**0.5).softmax(-1), key.cos()
     rows = torch.linspace(0, 11, 8).long()  # the sampled rows
     share = torch.finfo(dtype).eps * 4 / call.check.tolerance  # the share lost by rounding
-    differing = (value - value.mean(2, keepdim=True)).abs() + share * value.abs()
-    off, size = ((map_ @ value - used)[:, :, rows].abs(), (map_ @ differing)[:, :, rows])
-    each = off.amax((2, 3)) / size.amax((2, 3))
-    assert call.check.worst == pytest.approx(float(each.max()), rel=1e-3)
-    sequence, head = divmod(int(each.argmax()), 4)
+    spread = (value - value.mean(2, keepdim=True)).abs() + share * value.abs()
+    difference, unit = (map_ @ value - used)[:, :, rows].abs(), (map_ @ spread)[:, :, rows]
+    errors = difference.amax((2, 3)) / unit.amax((2, 3))
+    assert call.check.worst == pytest.approx(float(errors.max()), rel=1e-3)
+    sequence, head = divmod(int(errors.argmax()), 4)
     assert call.check.where == f"head {head} of sequence {sequence}"
     assert 1e-4 < call.check.worst < call.check.tolerance
     assert call.check.tolerance == {torch.float16: 1e-2, torch.bfloat16: 5e-2}[dtype]
@@ -118,7 +118,7 @@ def test_the_certificate_measures_what_a_narrower_type_costs(dtype):
 
 
 def of_values(values, monkeypatch, wrong=1.0):
-    """A call with these values, and a record whose head 2 of sequence 1 has wrong queries."""
+    """Record a call with these values; multiply queries of head 2 of sequence 1 by `wrong`."""
     original = Capture.inputs_of
 
     def inputs_of(self, row):
@@ -139,10 +139,10 @@ def small_head(key):
     return key.cos() * torch.tensor([1.0, 1.0, 1e-6, 1.0])[:, None, None]
 
 
-def with_odd(place, odd):
+def with_number(index, number):
     def values(key):
         value = key.cos()
-        value[place] = odd
+        value[index] = number
         return value
 
     return values
@@ -151,16 +151,16 @@ def with_odd(place, odd):
 VALUES = {
     "a small head": (small_head, "proved"),
     "a large mean": (lambda key: key.cos() + 50, "proved"),
-    "NaN in one feature": (with_odd((0, 1, 3, 2), math.nan), "proved"),
+    "NaN in one feature": (with_number((0, 1, 3, 2), math.nan), "proved"),
     # NaN times any weight is NaN, so any weights would agree
-    "NaN in a head": (with_odd((0, 1), math.nan), "unproved"),
-    "infinity in a head": (with_odd((0, 1, 3), math.inf), "unproved"),
+    "NaN in a head": (with_number((0, 1), math.nan), "unproved"),
+    "infinity in a head": (with_number((0, 1, 3), math.inf), "unproved"),
 }
 
 
 @pytest.mark.parametrize("wrong", [1.002, math.nan])
 @pytest.mark.parametrize("name", VALUES)
-def test_each_head_is_measured_by_what_its_own_values_differ(name, wrong, monkeypatch):
+def test_errors_are_in_units_of_the_spread_of_a_heads_values(name, wrong, monkeypatch):
     values, proof = VALUES[name]
     recording = of_values(values, monkeypatch)
     assert recording[0].proof == proof
@@ -169,13 +169,13 @@ def test_each_head_is_measured_by_what_its_own_values_differ(name, wrong, monkey
     for text in recording.sequences:
         assert (text[0].check.passed, text[0].proof) == (False, "refuted")
         assert text[0].check.where == "head 2 of sequence 1"
-        assert text[0].why.startswith("weights times values of head 2 of sequence 1 are ")
+        assert text[0].why.startswith("weights times values of head 2 of sequence 1 differ by ")
 
 
-def blind_but(visible):
-    """A mask under which only some queries of the second text may attend to anything."""
+def masked_except(queries):
+    """A mask under which only these queries of the second text may attend to any key."""
     mask = torch.zeros(2, 1, 20, 9, dtype=torch.bool)
-    mask[1, 0, visible] = True
+    mask[1, 0, queries] = True
     return mask
 
 
@@ -189,13 +189,13 @@ OTHER_ROWS[:, 1, 0] = OTHER_ROWS[:, 2, 19] = True
         (20, None, 16),  # eight of each of two texts
         (5, None, 10),  # or all, if there are fewer
         (1, None, 2),
-        (20, blind_but(slice(None)), 8),
-        (20, blind_but([0, 19]), 2),
-        (20, blind_but([0, 1]), 1),  # the second is not sampled
+        (20, masked_except(slice(None)), 8),
+        (20, masked_except([0, 19]), 2),
+        (20, masked_except([0, 1]), 1),  # the second is not sampled
         (20, OTHER_ROWS, 4),  # different rows are fully masked in each head
     ],
 )
-def test_rows_are_those_that_were_compared(length, mask, rows):
+def test_rows_counts_the_compared_rows(length, mask, rows):
     recording = recorded_call(*tensors(length, 9), mask)
     check = recording[0].check
     assert (check.rows, check.passed, check.why) == (rows, True, "")
@@ -203,23 +203,23 @@ def test_rows_are_those_that_were_compared(length, mask, rows):
     assert (name, check.rows, check.worst, check.proof) == ("Kernel", rows, check.worst, "proved")
 
 
-def test_where_no_query_sees_anything_nothing_is_proved():
-    recording = recorded_call(*tensors(20, 9), blind_but([]))
+def test_fully_masked_queries_are_unproved():
+    recording = recorded_call(*tensors(20, 9), masked_except([]))
     check = recording[0].check
     assert (check.rows, check.passed) == (0, False)
-    assert check.why == "no query that can be compared may attend to anything"
+    assert check.why == "all compared queries are fully masked"
     assert math.isnan(check.worst)
     assert not recording[0].weights().any()
 
 
-def test_the_tolerance_is_that_of_the_device():
+def test_the_tolerance_depends_on_the_device():
     def both(cpu, cuda):
         torch.backends.mkldnn.matmul.fp32_precision = cpu
         torch.backends.cuda.matmul.fp32_precision = cuda
         return [tolerance.tolerance_of(torch.float32, torch.device(d)) for d in ("cpu", "cuda")]
 
     try:
-        assert both("tf32", "tf32") == [2e-5, 1e-2]  # no CPU computes in it
+        assert both("tf32", "tf32") == [2e-5, 1e-2]  # CPUs do not support TF32
         assert both("bf16", "ieee") == [5e-2, 2e-5]
         assert tolerance.tolerance_of(torch.float64, torch.device("cuda")) == 1e-10
         both("none", "none")
@@ -230,12 +230,12 @@ def test_the_tolerance_is_that_of_the_device():
         assert both("none", "none") == [2e-5, 2e-5]
 
 
-def set_nan(name, *place):
-    """Set numbers of a call to NaN at some place of a tensor."""
+def set_nan(name, *index):
+    """Return a function that sets a part of a call's tensor to NaN."""
 
     def change(capture):
         tensor = getattr(capture, name).clone()
-        tensor[place] = math.nan
+        tensor[index] = math.nan
         setattr(capture, name, tensor)
 
     return change
@@ -250,19 +250,19 @@ FORGED = {
     "a query": set_nan("query", 0, 1, 0),
     "a key": set_nan("key", 0, 1, 2),
 }
-# sinks are no part of the sums that this kernel gave
-CASES = [(what, late) for what in FORGED for late in (False, True) if not (late and "sink" in what)]
+# after the check, only log-sum-exps are compared, and those of this kernel do not include sinks
+CASES = [(name, late) for name in FORGED for late in (False, True) if not (late and "sink" in name)]
 
 
-@pytest.mark.parametrize(("what", "is_checked"), CASES)
+@pytest.mark.parametrize(("name", "is_checked"), CASES)
 @pytest.mark.parametrize("tokens", [5, 20])
-def test_causes_that_are_no_numbers_are_refuted(what, tokens, is_checked):
-    """They are refuted by the output, or later by log-sum-exps such as those of a changed file."""
+def test_nan_in_the_attention_inputs_is_refuted(name, tokens, is_checked):
+    """The output refutes it; or, after the check, the kernel's log-sum-exps."""
     recording = recorded_call(*tensors(tokens, tokens))
     if is_checked:
         assert [check.proof for _, check in recording.certificate()] == ["proved"]
     assert len(recording) == 1
-    FORGED[what](recording._captures[0])
+    FORGED[name](recording._captures[0])
     with pytest.raises(RunError, match=r"not recorded correctly|its scores is nan"):
         recording[0].weights()
     assert recording[0].proof == "refuted"

@@ -1,4 +1,4 @@
-"""One name is one number: calls, summaries and heads beside definitions in NumPy; and chance."""
+"""Scores of calls, summaries and heads equal their definitions in NumPy; chance of scores."""
 
 import numpy as np
 import pytest
@@ -80,7 +80,7 @@ def recorded(name):
 
 
 def by_definition(map_, allowed, ids, crosses):
-    """Each score of each row as it is defined, NaN where a query has no choice: (H, N)."""
+    """Each score of each row by its definition, (H, N); NaN if the query has a single key."""
     heads, rows, M = map_.shape
     scores = {name: np.full((heads, rows), np.nan) for name in SCORES}
     for n in range(rows):
@@ -107,12 +107,12 @@ def by_definition(map_, allowed, ids, crosses):
 
 
 def mean(rows):
-    """(H,), and None where no query has a number."""
+    """Means over queries, (H,); None if all are NaN."""
     return [float(np.nanmean(row)) if (~np.isnan(row)).any() else None for row in rows]
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_all_ways_of_asking_give_the_definition(name):
+def test_all_interfaces_return_the_definition(name):
     for sequence in recorded(name).sequences:
         heads, summary = sequence.heads(), sequence.summary()
         for at, call in enumerate(sequence):
@@ -153,7 +153,7 @@ def test_all_ways_of_asking_give_the_definition(name):
                     torch.testing.assert_close(alone, means[h], atol=1e-5, rtol=0, equal_nan=True)
 
 
-def test_the_demo_says_the_score_of_its_head():
+def test_the_demo_prints_the_score_of_its_head():
     map_ = torch.rand(1, H, N, N).tril()
     map_ /= map_.sum(-1, keepdim=True)
     recording = from_attentions([map_])
@@ -165,18 +165,18 @@ def test_the_demo_says_the_score_of_its_head():
     assert further == pytest.approx(torch.tensor(back).mean(1).max().item(), abs=1e-6)
 
 
-def test_of_a_learned_sink_chance_is_what_is_left():
+def test_chance_beside_a_learned_sink_is_the_remaining_weight():
     map_ = torch.rand(1, H, N, N).tril()
     map_ *= torch.rand(1, H, N, 1) / map_.sum(-1, keepdim=True)
     recording = from_attentions([map_])
-    left = map_[0].sum(-1)
-    expected = (left / torch.arange(1, N + 1))[:, 1:].mean(-1)
+    remainder = map_[0].sum(-1)
+    expected = (remainder / torch.arange(1, N + 1))[:, 1:].mean(-1)
     chance = torch.tensor([head.chance["previous"] for head in recording.heads()])
     torch.testing.assert_close(chance, expected, atol=1e-5, rtol=0)
 
 
 def shuffled(maps, generator):
-    """Each row with its keys shuffled among those that a causal mask allows."""
+    """Shuffle the keys of each row within its causal mask."""
     for map_ in maps:
         for n, row in enumerate(map_):
             row[: n + 1] = row[torch.randperm(n + 1, generator=generator)]
@@ -185,17 +185,17 @@ def shuffled(maps, generator):
 
 @pytest.mark.parametrize("length", [3, 6, 9, 15, 40])
 def test_shuffled_heads_have_no_kind(length):
-    """Of heads with one key a row, which are the likeliest to look like something by chance."""
+    """Heads with a single key per row have the highest scores by chance."""
     generator, many = torch.Generator().manual_seed(length), 144
     maps = torch.zeros(many, length, length)
     maps[:, :, 0] = 1
     heads = from_attentions([shuffled(maps, generator)[None]]).heads()
     scored = [h for h in heads if max(filter(None, h.scores.values()), default=0) >= MIN_SCORE]
-    assert length > 15 or scored  # by the scores alone they would have kinds
+    assert length > 15 or scored  # without regard to chance, they would have kinds
     assert {head.kind for head in heads} == {"-"}
 
 
-def test_seven_tokens_are_enough_for_a_head_that_always_looks_back():
+def test_seven_tokens_suffice_for_a_head_that_always_attends_to_the_previous_one():
     for length, kind in ((5, "-"), (6, "-"), (7, "previous"), (30, "previous")):
         map_ = torch.eye(length).roll(-1, 1)
         map_[0] = torch.eye(length)[0]
@@ -204,7 +204,7 @@ def test_seven_tokens_are_enough_for_a_head_that_always_looks_back():
         assert (head.previous, head.kind) == (1.0, kind)
 
 
-def test_the_rule_at_its_edges():
+def test_the_thresholds_of_kinds():
     assert kind_of({"sink": 1.0}, {"sink": 0.001}, {"sink": MIN_QUERIES}) == "sink"
     assert kind_of({"sink": 1.0}, {"sink": 0.001}, {"sink": MIN_QUERIES - 1}) == "-"
     assert kind_of({"sink": MIN_SCORE - 0.01}, {"sink": 0.001}, {"sink": 500}) == "-"
@@ -217,12 +217,12 @@ def test_the_rule_at_its_edges():
     assert kind_of(*both) == "self"
     assert exceeds_chance(0.5, 0.0, 1)
     assert not exceeds_chance(1.0, 1.0, 10**6)
-    # Q · log(1 / chance) of a mean of 1 is to be log(ONCE_IN)
+    # Q · log(1 / chance) must be log(ONCE_IN) for a mean of 1
     assert exceeds_chance(1.0, ONCE_IN ** (-1 / 7) - 1e-6, 7)
     assert not exceeds_chance(1.0, ONCE_IN ** (-1 / 7) + 1e-6, 7)
 
 
-def test_refuted_heads_show_no_number():
+def test_refuted_heads_have_no_scores():
     recording = recorded("causal")
     recording[0].refutations[0] = "another text's"
     first, *_, last = recording.heads()
@@ -236,7 +236,7 @@ def test_refuted_heads_show_no_number():
 
 
 @pytest.mark.parametrize("way", ["tokenizer", "names"])
-def test_unknown_words_are_not_the_same_word_twice(way, tmp_path):
+def test_unknown_tokens_are_not_duplicates(way, tmp_path):
     ids = torch.tensor([[5, 1, 6, 1, 7, 1, 5, 6, 1, 2]])
     words = ["[PAD]", "[UNK]", "a", "b", "c", "d", "e", "f", "g"]
     model = causal()[0].eval()
@@ -257,7 +257,7 @@ def test_unknown_words_are_not_the_same_word_twice(way, tmp_path):
         assert (head.duplicate, head.queries["duplicate"]) == (pytest.approx(expected, abs=1e-5), 2)
 
 
-def test_the_sdpa_kernel_without_positions_says_the_same():
+def test_the_sink_score_of_an_sdpa_kernel_follows_the_definition():
     class Kernel(nn.Module):
         def forward(self, x):
             return scaled_dot_product_attention(x, x, x, is_causal=True)

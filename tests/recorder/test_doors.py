@@ -31,21 +31,21 @@ def added(allowed, low=-math.inf):
 
 
 def is_exact(recording, *expected):
-    """All calls of all sequences, after a check that each is proved."""
+    """Check that all calls of all sequences are proved and have the expected maps."""
     assert len(recording) == len(expected)
     for b, sequence in enumerate(recording.sequences):
-        for call, whole in zip(sequence, expected, strict=True):
-            torch.testing.assert_close(call.weights(), whole[b], atol=2e-6, rtol=0)
+        for call, maps_of_call in zip(sequence, expected, strict=True):
+            torch.testing.assert_close(call.weights(), maps_of_call[b], atol=2e-6, rtol=0)
             assert call.check.passed
 
 
 def layers(times):
-    """Several calls of a kernel of torch with one mask, or with views of it."""
+    """Several calls of a kernel of torch with the same mask, or with views of it."""
 
     def attend(x, mask=None):
         for _ in range(times):
-            given = None if mask is None else mask[..., : x.shape[-2]]
-            x = scaled_dot_product_attention(x.sin(), x.cos(), x, attn_mask=given)
+            inputs = None if mask is None else mask[..., : x.shape[-2]]
+            x = scaled_dot_product_attention(x.sin(), x.cos(), x, attn_mask=inputs)
         return x
 
     return Given(attend)
@@ -62,7 +62,7 @@ LOW = [-1e4, -1e9, torch.finfo(torch.float32).min, -math.inf]
 
 @pytest.mark.parametrize("low", LOW)
 @pytest.mark.parametrize("slope", [0.0, 1.0, -1.0])
-def test_numbers_far_below_all_else_are_a_mask_and_the_rest_is_a_bias(low, slope):
+def test_very_low_numbers_are_a_mask_and_the_others_a_bias(low, slope):
     x, slopes = torch.randn(B, H, N, D), slope * torch.tensor([1.0, 0.5, 0.25])[:, None, None]
     alibi = slopes * (torch.arange(N) - torch.arange(N)[:, None])
     recording = run(x, (alibi + added(CAUSAL, low)).expand(B, H, N, N))
@@ -74,7 +74,7 @@ def test_numbers_far_below_all_else_are_a_mask_and_the_rest_is_a_bias(low, slope
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_a_mask_that_layers_share_is_looked_at_once_and_kept_once(has_bias, monkeypatch):
+def test_a_mask_that_layers_share_is_split_once_and_stored_once(has_bias, monkeypatch):
     split, original = [], mask_structure._parts
     monkeypatch.setattr(
         mask_structure, "_parts", lambda mask, seen: split.append(mask) or original(mask, seen)
@@ -95,7 +95,7 @@ def test_a_mask_that_layers_share_is_looked_at_once_and_kept_once(has_bias, monk
 
 @contextmanager
 def kernel(name, function):
-    """A stand-in on CPUs for the GPU kernel that `causal_lower_right` calls."""
+    """A replacement on CPUs for the GPU kernel that `causal_lower_right` calls."""
     library = torch.library.Library("aten", "IMPL")
     try:
         library.impl(name, function, "CPU")
@@ -104,7 +104,7 @@ def kernel(name, function):
         library._destroy()
 
 
-def test_a_gpus_flash_attention_has_the_last_query_at_the_last_key():
+def test_flash_attention_on_gpus_aligns_the_last_query_to_the_last_key():
     query, key = torch.randn(B, H, 3, D), torch.randn(B, H, N, D)
     sees = torch.ones(3, N).tril(N - 3).bool()
 
@@ -125,7 +125,7 @@ def test_a_gpus_flash_attention_has_the_last_query_at_the_last_key():
 
 def efficient(query, key, value, bias, _, of_key, most_q, most_k, dropout, hides, with_sums=False,
               *, scale=None, seqlen_k=None, window_size=None):  # fmt: skip
-    """The result of torch's memory-efficient kernel, whose tensors are (B, N, H, d)."""
+    """The result of torch's memory-efficient kernel, with tensors (B, N, H, d)."""
     query, key, value = (side.transpose(1, 2) for side in (query, key, value))
     scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
     scores = scores if bias is None else scores + bias
@@ -147,15 +147,15 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("given", ["boolean", "added"])
+@pytest.mark.parametrize("inputs", ["boolean", "added"])
 @pytest.mark.parametrize("name", TABLES)
-def test_one_run_of_keys_for_each_query_is_known(name, given, tmp_path):
+def test_a_key_range_for_each_query_is_recognised(name, inputs, tmp_path):
     table, structure, kind = TABLES[name]
     x = torch.randn(1, 2, len(table), D)
-    mask = table if given == "boolean" else added(table, -1e9)
+    mask = table if inputs == "boolean" else added(table, -1e9)
     expected = maps(x.sin(), x.cos(), added(table))
-    kept = run(x, mask)
-    for recording in (kept, run(x, mask, budget=0), heedful.load(kept.save(tmp_path / "r"))):
+    first = run(x, mask)
+    for recording in (first, run(x, mask, budget=0), heedful.load(first.save(tmp_path / "r"))):
         is_exact(recording, expected)
         call = recording[0]
         assert call.kind == kind
@@ -178,7 +178,7 @@ def above_one(x):
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize(("what", "words"), [(nested, "nested tensors"), (above_one, NO_MAP)])
-def test_what_cannot_be_understood_is_told_once_and_ends_nothing(what, words):
+def test_a_call_that_cannot_be_recorded_is_reported_once(what, words):
     class Both(nn.Module):
         def __init__(self):
             super().__init__()
@@ -212,19 +212,19 @@ ATTENTION = [
 
 @pytest.mark.parametrize("attention", ATTENTION)
 @pytest.mark.parametrize("depth", [1, 2])
-def test_what_runs_inside_vmap_is_recorded_as_it_is(attention, depth):
+def test_attention_inside_vmap(attention, depth):
     for _ in range(depth):
         attention = torch.func.vmap(attention)
     x = torch.randn(B, H, N, D)
     is_exact(looked_at(Given(attention), x), (x @ x.cos().mT / 2).softmax(-1))
 
 
-def test_a_model_without_attention_is_told_so():
+def test_a_model_without_attention_is_reported():
     layer = nn.Linear(3, 3)
     with pytest.warns(UserWarning, match="attention of Linear"), heedful.record(layer) as recording:
         layer(torch.zeros(2, 3))
     assert list(recording.missed) == ["Linear"]
-    with heedful.record(layer) as recording:  # which has not run
+    with heedful.record(layer) as recording:  # the layer does not run
         pass
     assert not recording.missed
 
@@ -235,7 +235,7 @@ def nearer(score, b, h, q, k):
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("call", [flex_attention, torch.compile(flex_attention, backend="eager")])
-def test_flex_attention_is_shown_with_its_mask_and_missed_with_other_scores(call):
+def test_flex_attention_is_recorded_with_a_mask_and_missed_with_a_score_mod(call):
     texts, place = torch.tensor([0] * 4 + [1] * 6), torch.arange(10)
     packed = lambda b, h, q, k: (texts[q] == texts[k]) & (q >= k)  # noqa: E731
     mask = create_block_mask(packed, None, None, 10, 10, device="cpu")

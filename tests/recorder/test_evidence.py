@@ -1,4 +1,4 @@
-"""The evidence of a call: it is small, sufficient to detect errors, and freed after the check."""
+"""The evidence of a call is sufficient to detect errors, and freed after the check."""
 
 import gc
 import math
@@ -27,7 +27,7 @@ SMALL = 0, evidence.SMALL  # bytes of values that are copied before they are pro
 
 
 class Attends(nn.Module):
-    """Stores its tensors, so that a test can change them."""
+    """Computes attention, and stores its tensors, so that tests can modify them."""
 
     def __init__(self, attend):
         super().__init__()
@@ -44,7 +44,7 @@ def by_hand(query, key, value, mask):
     return scores.softmax(-1) @ value
 
 
-WAYS = [scaled_dot_product_attention, by_hand]
+FUNCTIONS = [scaled_dot_product_attention, by_hand]
 
 
 def recorded(attend=scaled_dot_product_attention, mask=None, **options):
@@ -64,20 +64,20 @@ def checks(monkeypatch):
     return checked
 
 
-def test_a_call_is_checked_when_somebody_asks_and_only_once(checks):
+def test_a_call_is_checked_once_on_first_use(checks):
     recording, _ = recorded()
     assert not checks
     [stored] = recording._captures
-    evidence_ref = weakref.ref(stored.checked)
+    evidence_ref = weakref.ref(stored.check_source)
     assert recording[0].check.passed
     assert recording.sequences[1][0].proof == recording[0].proof
     recording.certificate()
     assert len(checks) == 1
     checks.clear()
-    assert evidence_ref() is None  # it was freed
+    assert evidence_ref() is None
 
 
-def test_what_is_saved_or_goes_to_the_disk_is_checked_before(checks, tmp_path):
+def test_a_call_is_checked_before_it_is_written(checks, tmp_path):
     recording, _ = recorded()
     recording.save(tmp_path / "r.safetensors")
     assert len(checks) == 1
@@ -89,8 +89,8 @@ def test_what_is_saved_or_goes_to_the_disk_is_checked_before(checks, tmp_path):
 
 @pytest.mark.parametrize("small", SMALL)
 @pytest.mark.parametrize("is_inference", [False, True])
-@pytest.mark.parametrize("attend", WAYS)
-def test_what_the_model_changes_later_changes_no_check(attend, is_inference, small, monkeypatch):
+@pytest.mark.parametrize("attend", FUNCTIONS)
+def test_tensors_modified_later_do_not_change_the_check(attend, is_inference, small, monkeypatch):
     monkeypatch.setattr(evidence, "SMALL", small)
     mask = torch.rand(B, 1, N, N) < 0.7
     mask |= torch.eye(N, dtype=torch.bool)
@@ -107,8 +107,8 @@ def test_what_the_model_changes_later_changes_no_check(attend, is_inference, sma
         torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
 
 
-@pytest.mark.parametrize("attend", WAYS)
-def test_a_call_is_held_to_what_torch_was_set_to_when_it_ran(attend):
+@pytest.mark.parametrize("attend", FUNCTIONS)
+def test_the_tolerance_is_that_of_the_settings_during_the_call(attend):
     products = torch.backends.mkldnn.matmul
     with heedful.record(model := Attends(attend)) as recording:
         for word in ("none", "bf16", "none"):
@@ -121,21 +121,21 @@ sizes = st.integers(1, 40)
 
 
 @given(*[st.integers(1, 3)] * 3, sizes, sizes, sizes, st.data())
-def test_a_difference_in_any_one_feature_is_seen(B, G, group, N, M, width, data):
-    """For random sizes; a correct record passes, as it does in float64."""
+def test_a_difference_in_any_feature_is_detected(B, G, group, N, M, width, data):
+    """Sizes are random, in float32 and float64. A correct record passes."""
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 999)))
     kind = data.draw(st.sampled_from([torch.float32, torch.float64]))
 
     shapes = (B, G * group, N, 4), (B, G, M, 4), (B, G, M, width)
     query, key, value = (torch.randn(size, generator=generator, dtype=kind) for size in shapes)
     value += data.draw(st.sampled_from([0.0, 3.0]))
-    every = (each.repeat_interleave(group, 1) for each in (key, value))
-    output = scaled_dot_product_attention(query, *every)
+    repeated = (tensor.repeat_interleave(group, 1) for tensor in (key, value))
+    output = scaled_dot_product_attention(query, *repeated)
     causes = [AttentionInputs(*inputs, 0.5) for inputs in zip(query, key, strict=True)]
     tokens = [RealTokens.all_of(N, M)] * B
     check, _ = certify(causes, tokens, evidence_of(value, output, {kind}))
     assert (check.passed, check.rows) == (True, B * min(N, 8))
-    b, h, f = (data.draw(st.integers(0, most - 1)) for most in (B, G * group, width))
+    b, h, f = (data.draw(st.integers(0, size - 1)) for size in (B, G * group, width))
     output[b, h, :, f] += 0.03
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(evidence, "SMALL", data.draw(st.sampled_from(SMALL)))
@@ -144,18 +144,18 @@ def test_a_difference_in_any_one_feature_is_seen(B, G, group, N, M, width, data)
     assert check.where == f"head {h} of sequence {b}"
 
 
-def test_a_call_whose_check_ends_in_an_error_is_not_shown(monkeypatch):
-    def broken(error):
+def test_a_call_whose_check_raises_is_refuted(monkeypatch):
+    def set_error(error):
         def check(*_):
             raise error
 
         monkeypatch.setattr(capture, "certify", check)
 
     recording, _ = recorded()
-    broken(torch.OutOfMemoryError("no room"))  # a later attempt may succeed
+    set_error(torch.OutOfMemoryError("no room"))  # a later attempt may succeed
     with pytest.raises(torch.OutOfMemoryError):
         recording.certificate()
-    broken(ValueError("no such row"))
+    set_error(ValueError("no such row"))
     assert recording[0].proof == "refuted"
     monkeypatch.undo()
     assert recording[0].why == "its check ended in an error: no such row (ValueError)"
@@ -163,7 +163,7 @@ def test_a_call_whose_check_ends_in_an_error_is_not_shown(monkeypatch):
         recording[0].weights()
 
 
-def test_an_output_of_another_shape_than_weights_times_values_is_missed():
+def test_an_output_of_another_width_than_the_values_is_missed():
     with pytest.raises(TypeError, match=r"an output \(2, 11, 17\) of values \(2, 11, 16\)"):
         evidence_of(torch.randn(2, N, D), torch.randn(2, N, D + 1), {torch.float32})
     with pytest.warns(UserWarning, match="values"), heedful.record(model := Attends(by_hand)) as r:
@@ -182,7 +182,7 @@ def llama():
 
 IDS = torch.tensor([[1, 2, 3, 4]])
 MODELS = {
-    "our own": (gpt, (IDS,)),
+    "heedful": (gpt, (IDS,)),
     "transformers": (llama, (IDS,)),
     "nn.MultiheadAttention": (lambda: nn.MultiheadAttention(8, 2), (torch.randn(5, 2, 8),) * 3),
     "fused": (
@@ -195,8 +195,8 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_step_of_training_after_the_pass_changes_no_check(name):
-    """Nor if a fused layer has other weights after attention."""
+def test_parameters_modified_later_do_not_change_the_check(name):
+    """Includes parameters of a fused layer that are used after attention."""
     make, inputs = MODELS[name]
     model = make()
     with torch.no_grad():
@@ -209,8 +209,8 @@ def test_a_step_of_training_after_the_pass_changes_no_check(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_recording_goes_with_the_last_name_for_it(name):
-    """At once, without the garbage collector: a long recording has gigabytes."""
+def test_a_recording_is_freed_with_its_last_reference(name):
+    """It has no reference cycle, because a long recording takes gigabytes."""
     make, inputs = MODELS[name]
     model = make()
     gc.collect()
@@ -222,19 +222,19 @@ def test_a_recording_goes_with_the_last_name_for_it(name):
         assert recording[0].weights().isfinite().all()
         references = weakref.ref(recording), weakref.ref(recording._captures[0].query)
         del recording
-        assert [each() for each in references] == [None, None]
+        assert [reference() for reference in references] == [None, None]
     finally:
         gc.enable()
 
 
-def test_what_the_model_lets_go_of_is_not_held():
+def test_tensors_that_the_model_frees_are_freed():
     """Queries, keys and values are freed together with their weights."""
     expired = []
 
     class Layer(nn.Module):
         def forward(self, x, storages):
             query, key, value = (x * n for n in (1.1, 1.2, 1.3))
-            storages += [StorageWeakRef(each.untyped_storage()) for each in (query, key, value)]
+            storages += [StorageWeakRef(x.untyped_storage()) for x in (query, key, value)]
             return by_hand(query, key, value, torch.ones(N, N).tril() > 0)
 
     class Two(nn.Module):
@@ -245,7 +245,7 @@ def test_what_the_model_lets_go_of_is_not_held():
         def forward(self, x):
             for layer in self.layers:
                 x = layer(x, storages := []).sin()
-                expired.append([each.expired() for each in storages])
+                expired.append([storage.expired() for storage in storages])
             return x
 
     with torch.no_grad(), heedful.record(model := Two()) as recording:
@@ -256,17 +256,17 @@ def test_what_the_model_lets_go_of_is_not_held():
 
 @pytest.mark.parametrize("small", SMALL)
 @pytest.mark.parametrize("width", [4, 16])
-@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 1e37, 3e38])
-def test_a_value_that_is_no_number_hides_no_other_feature(odd, width, small, monkeypatch):
-    """Numbers so large that they cannot be added up prove nothing."""
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 1e37, 3e38])
+def test_errors_beside_values_that_are_not_finite_are_detected(number, width, small, monkeypatch):
+    """Values that are too large to be added up are unproved."""
     monkeypatch.setattr(evidence, "SMALL", small)
     query, key = torch.randn(2, 1, 1, 20, D)
     value = torch.randn(1, 1, 20, width)
-    value[0, 0, 3:5, 0] = odd
+    value[0, 0, 3:5, 0] = number
     output = scaled_dot_product_attention(query, key, value)
     for factor in (1, 3):
         causes = [AttentionInputs(factor * query[0], key[0], D**-0.5)]
         stored = evidence_of(value, output, {torch.float32})
         check, _ = certify(causes, [RealTokens.all_of(20, 20)], stored)
-        assert check.passed == (factor == 1) or odd == 3e38
+        assert check.passed == (factor == 1) or number == 3e38
         assert not (factor == 3 and check.passed)

@@ -1,4 +1,4 @@
-"""Figures of recordings: every layer, head and mask, pooled or not, for all kinds of calls."""
+"""Figures of recordings: layers, heads, masks, pooling, labels and errors."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ class Attend(nn.Module):
 
 
 class Model(nn.Module):
-    """Three layers of 4 heads with masks."""
+    """Three layers of attention with a common mask."""
 
     def __init__(self, mask=None):
         super().__init__()
@@ -46,36 +46,36 @@ def recorded(N, mask=None, passes=1, **options):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The blocks that were drawn, with the other arguments, without drawing."""
+    """The blocks and the other arguments of each call of `draw`, which draws nothing."""
     drawings = []
-    monkeypatch.setattr(head_grid, "draw", lambda blocks, **look: drawings.append((blocks, look)))
+    monkeypatch.setattr(head_grid, "draw", lambda blocks, **style: drawings.append((blocks, style)))
     return drawings
 
 
-def test_the_maps_of_every_layer_and_head_that_is_asked_for(drawn):
+def test_the_figure_has_the_selected_layers_and_heads(drawn):
     recording = recorded(7)
     recording.plot()
     recording.plot(layers=[2, 0], heads=range(1, 3))
     recording[1].plot(heads=3, title="one")
-    (([every], _), ([some], _), ([single], look)) = drawn
-    assert [line.name for line in every.lines] == ["layer 0", "layer 1", "layer 2"]
-    for call, line in zip(recording, every.lines, strict=True):
+    (([full], _), ([selected], _), ([single], style)) = drawn
+    assert [line.name for line in full.lines] == ["layer 0", "layer 1", "layer 2"]
+    for call, line in zip(recording, full.lines, strict=True):
         np.testing.assert_array_equal(np.ma.stack(line.maps), call.weights())
-    assert [line.name for line in some.lines] == ["layer 0", "layer 2"]
-    assert some.heads == [1, 2]
-    np.testing.assert_array_equal(some.lines[1].maps[1], recording[2].weights(2))
+    assert [line.name for line in selected.lines] == ["layer 0", "layer 2"]
+    assert selected.heads == [1, 2]
+    np.testing.assert_array_equal(selected.lines[1].maps[1], recording[2].weights(2))
     np.testing.assert_array_equal(single.lines[0].maps[0], recording[1].weights(3))
-    assert look["title"] == "one"
+    assert style["title"] == "one"
 
 
-def test_a_long_map_is_pooled_and_never_built_whole(drawn, monkeypatch):
+def test_a_long_map_is_pooled_without_building_it(drawn, monkeypatch):
     recording = recorded(900, Causal().crop((900, 900)))
     call = recording[1]
     expected = call.weights(2).numpy()
-    monkeypatch.setattr(type(call), "weights", lambda *_: pytest.fail("the whole map"))
+    monkeypatch.setattr(type(call), "weights", lambda *_: pytest.fail("the full map"))
     recording.plot(layers=1, heads=2)
     recording.plot(layers=1, heads=2, reduce="mean", size=3)
-    for (blocks, look), pool in zip(drawn, (np.max, np.mean), strict=True):
+    for (blocks, style), pool in zip(drawn, (np.max, np.mean), strict=True):
         values = blocks[0].lines[0].maps[0]
         size = -(-900 // len(values))
         assert size > 1
@@ -85,7 +85,7 @@ def test_a_long_map_is_pooled_and_never_built_whole(drawn, monkeypatch):
         assert np.ma.getmaskarray(values)[0, -1]
         assert blocks[0].keys[:2] == ["0", str(size)]
         word = {np.max: "largest", np.mean: "mean"}[pool]
-        assert any(f"{word} of {size} × {size} weights" in note for note in look["notes"])
+        assert any(f"{word} of {size} × {size} weights" in note for note in style["notes"])
 
 
 def test_a_generation_is_drawn_as_one(drawn):
@@ -93,11 +93,11 @@ def test_a_generation_is_drawn_as_one(drawn):
         def __init__(self):
             super().__init__()
             self.attn = nn.Module()
-            self.kept = None
+            self.keys = None
 
         def forward(self, x, causal):
-            self.kept = x if self.kept is None else torch.cat([self.kept, x], 2)
-            return scaled_dot_product_attention(x, self.kept, self.kept, is_causal=causal)
+            self.keys = x if self.keys is None else torch.cat([self.keys, x], 2)
+            return scaled_dot_product_attention(x, self.keys, self.keys, is_causal=causal)
 
     model = nn.ModuleDict({"layers": nn.ModuleList([Cached()])})["layers"][0]
     with heedful.record(model) as recording:
@@ -105,14 +105,14 @@ def test_a_generation_is_drawn_as_one(drawn):
         for _ in range(3):
             model(torch.randn(1, 2, 1, 8), False)
     recording.plot()
-    [([block], look)] = drawn
+    [([block], style)] = drawn
     assert len(block.lines) == 1
     assert block.lines[0].maps[0].shape == (7, 7)
     np.testing.assert_array_equal(np.ma.getmaskarray(block.lines[0].maps[0]), np.tri(7) == 0)
-    assert any("4 passes" in note for note in look["notes"])
+    assert any("4 passes" in note for note in style["notes"])
 
 
-def test_tokens_name_the_axes_and_borders_are_those_of_texts(drawn):
+def test_axes_have_token_names_and_borders_between_texts(drawn):
     recording = recorded(6)
     recording.tokens = [["[CLS]", "it", "[SEP]", "it", "is", "[SEP]"]]
     recording.plot()
@@ -121,17 +121,17 @@ def test_tokens_name_the_axes_and_borders_are_those_of_texts(drawn):
     assert block.borders == ([3], [3])
 
 
-def test_a_call_that_is_refuted_keeps_its_line_and_says_why(drawn):
+def test_a_refuted_call_has_an_empty_line_and_a_note(drawn):
     recording = recorded(5)
     recording[1].refutations[0] = "row 3 is not the model's"
     recording.plot()
-    [([block], look)] = drawn
+    [([block], style)] = drawn
     assert [line.maps[0] is None for line in block.lines] == [False, True, False]
-    assert any("layer 1 is refuted" in note and "row 3" in note for note in look["notes"])
+    assert any("layer 1 is refuted" in note and "row 3" in note for note in style["notes"])
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"layers": 3}, "layer 3; expected layers from 0 to 2"),
         ({"heads": [0, 4]}, "head 4; expected heads from 0 to 3"),
@@ -143,14 +143,14 @@ def test_a_call_that_is_refuted_keeps_its_line_and_says_why(drawn):
         ({"pass_index": 1}, "pass 1; expected pass 0"),
     ],
 )
-def test_what_there_is_not_is_one_line(options, says):
+def test_an_unknown_selection_is_refused_in_one_line(options, message):
     recording = recorded(4)
-    with pytest.raises(ArgumentError, match=says) as raised:
+    with pytest.raises(ArgumentError, match=message) as raised:
         recording.plot(**options)
     assert "\n" not in str(raised.value)
 
 
-def test_a_text_of_padding_alone_is_one_line_and_the_others_are_drawn(tmp_path):
+def test_a_text_of_padding_is_refused_in_one_line(tmp_path):
     config = transformers.BertConfig(
         vocab_size=20,
         hidden_size=8,
@@ -163,7 +163,7 @@ def test_a_text_of_padding_alone_is_one_line_and_the_others_are_drawn(tmp_path):
     with torch.no_grad(), heedful.record(model) as recording:
         model(input_ids=torch.arange(8).view(2, 4), attention_mask=keep)
     assert recording[0].shape == (2, 0, 0)
-    with pytest.raises(RunError, match="a text of which no token is left") as raised:
+    with pytest.raises(RunError, match="a text without a token") as raised:
         recording.plot()
     assert "\n" not in str(raised.value)
     recording.sequences[1].plot()
@@ -183,7 +183,7 @@ def test_scores_before_and_after_the_mask():
         scores_of(recorded(600, Causal().crop((600, 600)))[0], 0)
 
 
-def test_one_picture_from_end_to_end():
+def test_a_figure_from_end_to_end():
     figure = recorded(5, Causal().crop((5, 5))).plot(layers=0)
     maps = [ax for ax in figure.axes if ax.get_label().startswith("layer")]
     assert [ax.get_label() for ax in maps] == [f"layer 0, head {head}" for head in range(4)]

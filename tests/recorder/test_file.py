@@ -1,4 +1,4 @@
-"""Recordings as files: loading restores all of it, or raises one clear error."""
+"""Saving and loading of recordings: a file is restored exactly, or refused with a clear error."""
 
 import json
 
@@ -21,7 +21,7 @@ IDS = torch.arange(2 * 11).view(2, 11) % 23
 
 
 def write_without_sums(path, tensors, about):
-    """Write a file with this description unchanged, and without checksums of tensors."""
+    """Write a file with the header `about`, and without checksums of tensors."""
     names = sorted(tensors, key=lambda name: -tensors[name].itemsize)
     header = tensor_files._header(tensors, names, about)
     parts = [tensor_files._bytes_of(tensors[name].contiguous()) for name in names]
@@ -37,7 +37,7 @@ def recording():
 
 
 def foreign():
-    """A module whose mask has no structure, with a bias that both calls share."""
+    """Record two calls with one bias, and a mask without structure."""
 
     def attend(x, table, bias):
         first = heedful.attention(x, x, x, mask=table, bias=bias)
@@ -49,49 +49,49 @@ def foreign():
     return recording
 
 
-def same(recording, again):
+def assert_equal(recording, loaded):
     """Assert that two recordings are equal for a user."""
-    assert len(recording) == len(again) > 0
-    for text, other in zip(recording.sequences, again.sequences, strict=True):
+    assert len(recording) == len(loaded) > 0
+    for text, other in zip(recording.sequences, loaded.sequences, strict=True):
         assert [repr(call) for call in text] == [repr(call) for call in other]
         for a, b in zip(text, other, strict=True):
             assert (a.layer, a.index, repr(a.check)) == (b.layer, b.index, repr(b.check))
             assert len(a.parts) == len(b.parts)
             assert type(a.causes.mask) is type(b.causes.mask)
-            for part, its in zip(a.parts, b.parts, strict=True):
-                assert torch.equal(part.weights(), its.weights())
+            for part, other_part in zip(a.parts, b.parts, strict=True):
+                assert torch.equal(part.weights(), other_part.weights())
 
 
 class Windows(torch.nn.Module):
-    """Four windows of each text, of which only weights are stored."""
+    """Attention in four windows of each text; only its weights are stored."""
 
     def forward(self, x):
         x = x.unflatten(1, (4, 3)).flatten(0, 1)[:, None]
         return (x @ x.mT).relu().softmax(-1) @ x
 
 
-def test_what_is_saved_comes_back(recording, tmp_path):
-    again = heedful.load(recording.save(tmp_path / "own.safetensors"))
-    same(recording, again)
-    assert torch.equal(again[1].value_norm(), recording[1].value_norm())
-    odd = foreign()
-    same(odd, heedful.load(odd.save(tmp_path / "odd.safetensors")))
+def test_a_loaded_recording_equals_the_saved_one(recording, tmp_path):
+    loaded = heedful.load(recording.save(tmp_path / "own.safetensors"))
+    assert_equal(recording, loaded)
+    assert torch.equal(loaded[1].value_norm(), recording[1].value_norm())
+    unstructured = foreign()
+    assert_equal(unstructured, heedful.load(unstructured.save(tmp_path / "odd.safetensors")))
     with heedful.record(model := Windows(), axes={"Windows": "(b w) h n d"}) as windows:
         model(torch.randn(2, 12, 4))
     assert len(windows.sequences[1][0].parts) == 4
     assert windows[0].map_ is not None
-    same(windows, heedful.load(windows.save(tmp_path / "windows")))
+    assert_equal(windows, heedful.load(windows.save(tmp_path / "windows")))
 
 
-def test_what_was_missed_is_told_by_the_file_too(recording, tmp_path):
+def test_missed_modules_are_saved(recording, tmp_path):
     recording.missed["gate"] = "no queries"
     assert heedful.load(recording.save(tmp_path / "own")).missed == {"gate": "no queries"}
 
 
-def test_a_mask_without_structure_costs_bits_and_a_shared_bias_is_kept_once(tmp_path):
-    odd = foreign()
-    assert odd[0].causes.mask.bits.dtype == torch.uint8
-    odd.save(tmp_path / "odd.safetensors")
+def test_masks_are_saved_as_bits_and_a_shared_bias_once(tmp_path):
+    unstructured = foreign()
+    assert unstructured[0].causes.mask.bits.dtype == torch.uint8
+    unstructured.save(tmp_path / "odd.safetensors")
     header = (tmp_path / "odd.safetensors").read_bytes()
     length = int.from_bytes(header[:8], "little")
     names = json.loads(header[8 : 8 + length])
@@ -108,37 +108,37 @@ STRUCTURES = [
 ]
 
 
-def test_a_structure_comes_back_with_all_its_numbers(tmp_path):
+def test_structured_masks_are_restored(tmp_path):
     attend = lambda x: [heedful.attention(x, x, x, mask=mask) for mask in STRUCTURES]  # noqa: E731
     with heedful.record(model := Given(attend)) as recording:
         model(torch.randn(2, 3, 7, 4))
-    same(recording, again := heedful.load(recording.save(tmp_path / "r")))
-    for call, mask in zip(again, STRUCTURES, strict=True):
+    assert_equal(recording, loaded := heedful.load(recording.save(tmp_path / "r")))
+    for call, mask in zip(loaded, STRUCTURES, strict=True):
         assert torch.equal(call.causes.mask.crop((3, 7, 7)), mask.crop((7, 7)))
 
 
-def test_tensors_are_kept_once_only_where_they_are_the_same():
+def test_only_equal_views_of_memory_are_saved_once():
     x = torch.rand(3, 3)
     others = {"turned": x.mT, "row": x[:1], "read": x.view(torch.int32), "copy": x.clone()}
     empty = {"no rows": x[:0], "no columns": torch.empty(0, 3)}
-    shared = file._shared({"first": x, **others, "again": x.view(3, 3), **empty})
-    assert shared == {"again": "first"}
+    aliases = file._aliases({"first": x, **others, "again": x.view(3, 3), **empty})
+    assert aliases == {"again": "first"}
 
 
-def test_nothing_but_a_recording_is_written_over(recording, tmp_path):
+def test_only_recordings_are_overwritten(recording, tmp_path):
     save_file({"weight": torch.ones(2)}, tmp_path / "model.safetensors")
     (tmp_path / "notes.txt").write_bytes(b"mine")
     for path in tuple(tmp_path.iterdir()):
         content_before = path.read_bytes()
-        with pytest.raises(SaveError, match=f"{path.name} is there, and is no recording; .*new"):
+        with pytest.raises(SaveError, match=f"{path.name} exists and is not a recording; .*new"):
             recording.save(path)
         assert path.read_bytes() == content_before
-    (tmp_path / "a").touch()  # as `tempfile` makes them
+    (tmp_path / "a").touch()  # `tempfile` creates empty files
     for _ in range(2):
         assert len(heedful.load(recording.save(tmp_path / "a"))) == len(recording)
 
 
-def test_what_is_no_recording_is_one_line(recording, tmp_path):
+def test_other_files_are_refused_in_one_line(recording, tmp_path):
     path = recording.save(tmp_path / "r.safetensors")
     content = path.read_bytes()
 
@@ -150,13 +150,13 @@ def test_what_is_no_recording_is_one_line(recording, tmp_path):
 
     refused(content[: len(content) // 2], "cannot read .*record again")
     refused(content[:99], "cannot read .*damaged or truncated.*record again")  # within the header
-    refused(b"", "r.safetensors is no recording; .*an empty file")
-    refused(b"not a file of tensors" * 9, "r.safetensors is no recording; .*a text")
+    refused(b"", "r.safetensors is not a recording; .*an empty file")
+    refused(b"not a file of tensors" * 9, "r.safetensors is not a recording; .*a text")
     refused(content.replace(b"0.query", b"0.queri"), "damaged")
     refused(content.replace(b"header_crc32", b"header_crc31"), "has lost its checksum")
     path.write_bytes(content)
-    rewritten(path, put("version", 9))
-    refused(path.read_bytes(), "of version 9 of the format; expected version 1; record again")
+    rewrite(path, put("version", 9))
+    refused(path.read_bytes(), "has version 9 of the file format; expected version 1; record again")
     with pytest.raises(RunError, match="is a directory; expected a file written by"):
         heedful.load(tmp_path)
     (tmp_path / "config.json").write_text("{}")
@@ -168,20 +168,20 @@ def test_what_is_no_recording_is_one_line(recording, tmp_path):
         heedful.load(tmp_path / "none.safetensors")
 
 
-def rewritten(path, change):
-    """Write the file again, with another valid header."""
+def rewrite(path, change):
+    """Write the file again, with a changed header and a valid checksum of it."""
     tensors, about = read_tensors(path)
     about = change(about) or about
     write_without_sums(path, {name: tensor.clone() for name, tensor in tensors.items()}, about)
 
 
-def put(place, value):
-    """Return a header with another value at a place, such as "calls.0.layer"."""
+def put(path, value):
+    """Return a function that sets a value in a header by its path, such as "calls.0.layer"."""
 
     def change(about):
-        *way, last = [int(part) if part.isdigit() else part for part in place.split(".")]
-        for part in way:
-            about = about[part]
+        *keys, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+        for key in keys:
+            about = about[key]
         about[last] = value
 
     return change
@@ -210,20 +210,20 @@ DAMAGE = {
     "calls.0.check.worst": ("x", None, [], torch.nan),
     "calls.0.check.tolerance": ("x", torch.nan, torch.inf),
 }  # fmt: skip
-CHANGES = [put(place, value) for place, values in DAMAGE.items() for value in values]
+CHANGES = [put(path, value) for path, values in DAMAGE.items() for value in values]
 
 
 @pytest.mark.parametrize("change", [lambda about: ["a", "list"], *CHANGES])
-def test_a_damaged_header_is_one_line(recording, tmp_path, change):
+def test_a_damaged_header_is_refused_in_one_line(recording, tmp_path, change):
     path = recording.save(tmp_path / "r.safetensors")
-    rewritten(path, change)
+    rewrite(path, change)
     with pytest.raises(RunError) as raised:
         heedful.load(path)
     message = str(raised.value)
     assert "r.safetensors" in message
     assert "\n" not in message
     assert "train" not in message
-    assert "record again" in message or "is no recording" in message
+    assert "record again" in message or "is not a recording" in message
 
 
 @pytest.fixture(scope="module")
@@ -233,18 +233,18 @@ def saved(tmp_path_factory):
 
 
 @settings(max_examples=200)
-@given(place=st.integers(0, 10**6), bits=st.integers(1, 255))
-def test_any_byte_of_a_header_that_has_changed_is_found(saved, place, bits):
+@given(index=st.integers(0, 10**6), bits=st.integers(1, 255))
+def test_any_changed_byte_of_the_header_is_detected(saved, index, bits):
     content = bytearray(saved.read_bytes())
-    place %= 8 + int.from_bytes(content[:8], "little")
+    content[index % (8 + int.from_bytes(content[:8], "little"))] ^= bits
     path = saved.with_name("changed")
-    path.write_bytes(content[:place] + bytes([content[place] ^ bits]) + content[place + 1 :])
+    path.write_bytes(content)
     with pytest.raises(RunError) as raised:
         heedful.load(path)
     assert "\n" not in str(raised.value)
 
 
-def test_a_damaged_tensor_is_one_line(recording, tmp_path):
+def test_tensors_of_another_shape_or_dtype_are_refused(recording, tmp_path):
     path = recording.save(tmp_path / "r.safetensors")
     for name, tensor in [
         ("0.query", torch.ones(3)),
@@ -265,7 +265,7 @@ def test_a_damaged_tensor_is_one_line(recording, tmp_path):
             heedful.load(tmp_path / "changed")
 
 
-def flipped(path, name):
+def flip_bit(path, name):
     """Flip one bit of a tensor in the file."""
     content = bytearray(path.read_bytes())
     size = int.from_bytes(content[:8], "little")
@@ -274,7 +274,7 @@ def flipped(path, name):
     path.write_bytes(content)
 
 
-def test_a_flipped_bit_is_seen_where_its_call_is_looked_at(tmp_path):
+def test_a_flipped_bit_is_detected_when_its_call_is_used(tmp_path):
     source = foreign().save(tmp_path / "whole.safetensors")
     names = sorted(read_tensors(source)[0])
     assert {"0.bias", "0.query", "1.key"} <= set(names)
@@ -282,30 +282,31 @@ def test_a_flipped_bit_is_seen_where_its_call_is_looked_at(tmp_path):
     for name in names:
         path = tmp_path / "r.safetensors"
         path.write_bytes(source.read_bytes())
-        flipped(path, name)
-        again = heedful.load(path)
+        flip_bit(path, name)
+        loaded = heedful.load(path)
         damaged, message = int(name[0]), f"r.safetensors is damaged: {name} is not what was"
-        for ask in (again[damaged].weights, again[damaged].summary, again[damaged].top, again.save):
+        call = loaded[damaged]
+        for method in (call.weights, call.summary, call.top, loaded.save):
             with pytest.raises(RunError, match=message):
-                ask(*{"top": (1,), "save": (tmp_path / "s",)}.get(ask.__name__, ()))
+                method(*{"top": (1,), "save": (tmp_path / "s",)}.get(method.__name__, ()))
         if name == "0.bias" or name.endswith("mask"):  # both calls share it
             with pytest.raises(RunError, match=message):
-                again[1].weights()
+                loaded[1].weights()
         else:
-            again[1 - damaged].summary()
+            loaded[1 - damaged].summary()
     assert not (tmp_path / "s").exists()
 
 
-def test_what_was_found_to_be_wrong_comes_back(recording, tmp_path):
+def test_refutations_and_layouts_are_saved(recording, tmp_path):
     assert len(recording) == 2
     first, second = recording._captures
     first.layout = Layout("guessed", "the axes may be others")
     second.refutations[1] = "sequence 1 is of another text"
     recording = Recording(recording._captures)
-    again = heedful.load(recording.save(tmp_path / "r"))
-    same_but_refuted = [[call.proof for call in text] for text in again.sequences]
-    assert same_but_refuted == [["proved", "proved"], ["proved", "refuted"]]
-    assert (again[0].layout, again[0].why) == ("guessed", "the axes may be others")
-    assert again.sequences[1][1].why == "sequence 1 is of another text"
+    loaded = heedful.load(recording.save(tmp_path / "r"))
+    proofs = [[call.proof for call in text] for text in loaded.sequences]
+    assert proofs == [["proved", "proved"], ["proved", "refuted"]]
+    assert (loaded[0].layout, loaded[0].why) == ("guessed", "the axes may be others")
+    assert loaded.sequences[1][1].why == "sequence 1 is of another text"
     with pytest.raises(RunError, match=r"not recorded correctly: sequence 1 is of another"):
-        again.sequences[1][1].weights()
+        loaded.sequences[1][1].weights()

@@ -1,4 +1,4 @@
-"""transformers' own flash attention code, with its kernels written out for a CPU."""
+"""The flash attention code of transformers, with kernels in plain torch for a CPU."""
 
 import pytest
 import torch
@@ -95,19 +95,20 @@ def padded(side):
 def test_weights_are_those_of_eager_attention(name, side):
     fast, eager = both(name, **MODELS[name])
     real = padded(side)
-    wanted = eager(IDS, attention_mask=real, output_attentions=True)
+    eager_output = eager(IDS, attention_mask=real, output_attentions=True)
     with heedful.record(fast) as recording:
         output = fast(IDS, attention_mask=real)
-    kept = real.bool()
-    torch.testing.assert_close(output.logits[kept], wanted.logits[kept], rtol=1e-4, atol=1e-5)
+    is_real = real.bool()
+    logits = output.logits[is_real], eager_output.logits[is_real]
+    torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-5)
     assert len(recording) == 2
     for b, sequence in enumerate(recording.sequences):
-        here = kept[b].nonzero()[:, 0]
-        for call, map_ in zip(sequence, wanted.attentions, strict=True):
+        tokens = is_real[b].nonzero()[:, 0]
+        for call, map_ in zip(sequence, eager_output.attentions, strict=True):
             assert call.check.passed, call.check
-            expected = map_[b][:, here][:, :, here]
+            expected = map_[b][:, tokens][:, :, tokens]
             torch.testing.assert_close(call.weights(), expected, rtol=0, atol=3e-6)
-            assert call.ids.tolist() == IDS[b, here].tolist()
+            assert call.ids.tolist() == IDS[b, tokens].tolist()
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
@@ -122,16 +123,16 @@ def test_a_generation_is_one_pass_of_eager_attention(name, cache):
         text = fast.generate(IDS, attention_mask=real, **options)
     assert not recording.missed
     whole = torch.cat([real, torch.ones(3, 5, dtype=torch.long)], 1)
-    wanted = eager(text[:, :-1], attention_mask=whole, output_attentions=True).attentions
+    eager_maps = eager(text[:, :-1], attention_mask=whole, output_attentions=True).attentions
     for b in range(3):
-        here = whole[b].nonzero()[:, 0]
-        for call, map_ in zip(recording.stitched(b), wanted, strict=True):
-            expected = map_[b][:, here][:, :, here]
+        tokens = whole[b].nonzero()[:, 0]
+        for call, map_ in zip(recording.stitched(b), eager_maps, strict=True):
+            expected = map_[b][:, tokens][:, :, tokens]
             torch.testing.assert_close(call.weights(), expected, rtol=0, atol=3e-6)
 
 
 @pytest.mark.parametrize("packing", ["positions", "lengths"])
-def test_packed_texts_see_themselves_alone(packing):
+def test_packed_texts_attend_only_to_themselves(packing):
     fast, eager = both("Llama")
     lengths = [4, 2, 3]
     positions = torch.cat([torch.arange(length) for length in lengths])[None]
@@ -145,8 +146,8 @@ def test_packed_texts_see_themselves_alone(packing):
     start = 0
     for length in lengths:
         part = slice(start, start + length)
-        wanted = eager(IDS[:1, part], output_attentions=True).attentions
-        for call, map_ in zip(recording, wanted, strict=True):
+        eager_maps = eager(IDS[:1, part], output_attentions=True).attentions
+        for call, map_ in zip(recording, eager_maps, strict=True):
             assert call.check.passed
             weights = call.weights(queries=part)
             torch.testing.assert_close(weights[:, :, part], map_[0], rtol=0, atol=3e-6)
@@ -154,29 +155,29 @@ def test_packed_texts_see_themselves_alone(packing):
         start += length
 
 
-def given(N, M, **others):
+def inputs(N, M, **others):
     return {"query": torch.zeros(1, 2, N, 4), "key": torch.zeros(1, 2, M, 4)} | others
 
 
-def test_what_hides_nothing_is_no_mask():
-    lengths = {"cu_seq_lens_q": torch.tensor([0, 2, 5])}  # alone they are not heeded
-    assert flash_masks.mask_of(given(5, 5, **lengths), causal=False) is None
-    assert flash_masks.mask_of(given(1, 7, sliding_window=7), causal=True) is None
-    assert flash_masks.mask_of(given(1, 8, sliding_window=7), causal=True) == Window(7, 7)
-    assert flash_masks.mask_of(given(3, 7), causal=True) == Causal(4)
-    assert flash_masks.mask_of(given(6, 6, sliding_window=2), causal=False) == Window(2, 0)
+def test_arguments_that_mask_no_key_are_no_mask():
+    lengths = {"cu_seq_lens_q": torch.tensor([0, 2, 5])}  # ignored without the other arguments
+    assert flash_masks.mask_of(inputs(5, 5, **lengths), causal=False) is None
+    assert flash_masks.mask_of(inputs(1, 7, sliding_window=7), causal=True) is None
+    assert flash_masks.mask_of(inputs(1, 8, sliding_window=7), causal=True) == Window(7, 7)
+    assert flash_masks.mask_of(inputs(3, 7), causal=True) == Causal(4)
+    assert flash_masks.mask_of(inputs(6, 6, sliding_window=2), causal=False) == Window(2, 0)
 
 
 TOLD = [
     {"position_ids": torch.tensor([[0, 1, 0, 1, 2]])},
-    {"position_ids": torch.tensor([[2, 3, 2, 3, 4]])},  # as RoBERTa counts
+    {"position_ids": torch.tensor([[2, 3, 2, 3, 4]])},  # as in RoBERTa
     dict.fromkeys(flash_masks.LENGTHS, torch.tensor([0, 2, 5])),
 ]
 
 
 @pytest.mark.parametrize("arguments", TOLD)
-def test_structures_stay_structures(arguments):
-    mask = flash_masks.mask_of(given(5, 5, **arguments), causal=True)
+def test_masks_with_a_structure_are_stored_as_structures(arguments):
+    mask = flash_masks.mask_of(inputs(5, 5, **arguments), causal=True)
     assert [type(part) for part in mask.parts] == [KeyRanges, Causal]
     assert mask.parts[0].end.tolist() == [2, 2, 5, 5, 5]
 
@@ -184,6 +185,6 @@ def test_structures_stay_structures(arguments):
 @pytest.mark.parametrize(
     "others", [{"cache": object()}, {"position_ids": torch.tensor([[5, 0, 1]])}]
 )
-def test_what_cannot_be_told_is_missed(others):
-    with pytest.raises(RunError, match=r"pages|packed"):
-        flash_masks.mask_of(given(3, 8, **others), causal=True)
+def test_a_paged_cache_and_continued_packed_texts_are_missed(others):
+    with pytest.raises(RunError, match=r"paged cache|packed"):
+        flash_masks.mask_of(inputs(3, 8, **others), causal=True)

@@ -1,4 +1,4 @@
-"""Masks of foreign classes, and of heedful, whose tables change."""
+"""Masks of user-defined classes, and masks of heedful with tables that change."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from heedful.ops.masks import Causal, Dense, KeyRanges, Mask, Packed, Padding
 
 
 class Seeing(Mask):
-    """A mask of a foreign class, which only defines what it allows."""
+    """A mask of a user-defined class that only defines `allowed`."""
 
     def __init__(self, sizes):
         self.sizes = sizes
@@ -20,7 +20,7 @@ class Seeing(Mask):
 
 
 class OfHeads(Mask):
-    """A window of a different size for each head, on whichever axis of the call the heads are."""
+    """A window of a different size for each head, on any axis of the call."""
 
     def allowed(self, query, key, shape):
         sizes = 1 + 2 * torch.arange(shape[-3])[:, None, None]
@@ -33,8 +33,8 @@ class Layer(nn.Module):
         self.masks = masks
 
     def forward(self, x):
-        made = [attention(x, x, x, mask=mask) for mask in self.masks]
-        return torch.stack(made).mean(0)
+        result = [attention(x, x, x, mask=mask) for mask in self.masks]
+        return torch.stack(result).mean(0)
 
 
 def layers(*masks, count=2):
@@ -72,11 +72,11 @@ STRUCTURES = {
     "padding": lambda table: Padding(table.view(1, 64).clone()),
     "bits": lambda table: Packed.of(table.view(64, 1).expand(64, 64) | torch.eye(64).bool()),
     "combined": lambda table: Causal() & Dense(table.view(1, 64) | torch.eye(64).bool()),
-    "beside somebody's own": lambda table: (
+    "beside a custom mask": lambda table: (
         Seeing(table.long() * 4 + 3) & Dense(table.view(1, 64) | torch.eye(64).bool())
     ),
 }
-# One number, of a row or of a key that no check looks at
+# One number, of a row or a key that the check does not compare
 CHANGES = {
     "table": lambda mask: mask.table[30, :20].logical_not_(),
     "table of heads": lambda mask: mask.table[0, 1, 30, :20].logical_not_(),
@@ -84,14 +84,14 @@ CHANGES = {
     "padding": lambda mask: mask.keep[0, 5].logical_not_(),
     "bits": lambda mask: mask.bits[30].bitwise_not_(),
     "combined": lambda mask: mask.parts[1].table[30, :20].logical_not_(),
-    "beside somebody's own": lambda mask: mask.parts[0].sizes[30].add_(5),
+    "beside a custom mask": lambda mask: mask.parts[0].sizes[30].add_(5),
 }
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("kind", STRUCTURES)
-def test_a_structure_whose_tables_change_between_two_layers_is_that_of_each(kind, mode):
-    mask, given = STRUCTURES[kind](torch.arange(64) % 3 > 0), []
+def test_each_layer_has_its_own_mask_if_the_tables_change_between_layers(kind, mode):
+    mask, inputs = STRUCTURES[kind](torch.arange(64) % 3 > 0), []
 
     def change(*_):
         CHANGES[kind](mask)
@@ -99,18 +99,18 @@ def test_a_structure_whose_tables_change_between_two_layers_is_that_of_each(kind
     model = layers(mask)
     for layer in model:
         layer.register_forward_pre_hook(
-            lambda layer, x: given.append((x[0], mask.crop((1, 2, 64, 64)).clone()))
+            lambda layer, x: inputs.append((x[0], mask.crop((1, 2, 64, 64)).clone()))
         )
         layer.register_forward_hook(change)
     with mode(), heedful.record(model) as recording:
         model(torch.randn(1, 2, 64, 4))
-    assert not torch.equal(given[0][1], given[1][1])
-    for call, (x, table) in zip(recording, given, strict=True):
+    assert not torch.equal(inputs[0][1], inputs[1][1])
+    for call, (x, table) in zip(recording, inputs, strict=True):
         shows(call, expected(x, table)[0])
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_layers_that_take_turns_with_several_masks_share_what_was_made_of_each(mode):
+def test_layers_that_alternate_between_masks_share_the_recognised_masks(mode):
     tables = (torch.rand(5, 64, 64) < 0.5) | torch.eye(64).bool()
     masks = [*map(Dense, tables), Seeing(torch.full((64,), 3))]
     with mode(), heedful.record(model := layers(*masks, count=3)) as recording:

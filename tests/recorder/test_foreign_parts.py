@@ -1,6 +1,6 @@
-"""Attention that somebody has put into a model of ours, or of transformers, is seen there too.
+"""User-defined attention inside a model of heedful or transformers is recorded too.
 
-Such models are not watched operation by operation where all their attention goes by its own door.
+Operations of these models are watched only if another door might miss attention.
 """
 
 import functools
@@ -41,7 +41,7 @@ def of_transformers():
 
 
 def feed_of(model):
-    """A block, and the name of its part that does not attend."""
+    """A block, and the name of its feed-forward part."""
     if isinstance(model, GPT):
         return model.blocks[0], "feed"
     return model.model.layers[0], "mlp"
@@ -52,11 +52,11 @@ def replaced(block, name, attend):
 
 
 def hooked(block, name, attend):
-    getattr(block, name).register_forward_hook(lambda part, given, made: attend(made))
+    getattr(block, name).register_forward_hook(lambda part, inputs, result: attend(result))
 
 
 def hooked_before(block, name, attend):
-    getattr(block, name).register_forward_pre_hook(lambda part, given: (attend(given[0]),))
+    getattr(block, name).register_forward_pre_hook(lambda part, inputs: (attend(inputs[0]),))
 
 
 def with_its_own_forward(block, name, attend):
@@ -64,13 +64,13 @@ def with_its_own_forward(block, name, attend):
 
 
 def with_a_partial_as_forward(block, name, attend):
-    """As accelerate does it."""
+    """As accelerate does."""
     part = getattr(block, name)
     part.forward = functools.partial(lambda part, x: attend(x), part)
 
 
 def with_a_class_that_was_patched(block, name, attend):
-    """For this object alone: a patched class would be shared by all tests."""
+    """Patch a class of this object only, as all tests share its original class."""
     part = getattr(block, name)
     kind = type(part)
     part.__class__ = types.new_class(kind.__name__, (kind,))
@@ -85,18 +85,18 @@ WAYS = [replaced, hooked, hooked_before, with_its_own_forward,
 @pytest.mark.parametrize("attend", [by_hand, by_kernel])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("build", [of_ours, of_transformers])
-def test_attention_of_ones_own_is_a_call_beside_the_models(build, way, attend):
-    model, met = build(), []
+def test_attention_of_the_user_is_a_call_beside_those_of_the_model(build, way, attend):
+    model, model_maps = build(), []
 
     def attending(x):
         query = x.unflatten(-1, (3, 4)).transpose(1, 2)
-        met.append((query.double() @ MEMORY.double().mT / 2).softmax(-1).float())
+        model_maps.append((query.double() @ MEMORY.double().mT / 2).softmax(-1).float())
         return attend(x)
 
     way(*feed_of(model), attending)
     with torch.no_grad(), heedful.record(model) as recording:
         model(IDS)
-    for text, weights in zip(recording.sequences, met[0], strict=True):
+    for text, weights in zip(recording.sequences, model_maps[0], strict=True):
         assert sorted(call.shape for call in text) == [(3, 6, 5), (3, 6, 6)]
         [call] = [call for call in text if call.shape == (3, 6, 5)]
         assert call.proof == "proved"
@@ -104,12 +104,12 @@ def test_attention_of_ones_own_is_a_call_beside_the_models(build, way, attend):
 
 
 @pytest.mark.parametrize("build", [of_ours, of_transformers])
-def test_texts_that_a_hook_moves_are_refuted_by_verify(build):
+def test_verify_refutes_texts_that_a_hook_exchanges(build):
     model = build()
     with torch.no_grad(), heedful.record(model) as before:
         model(IDS)
     [embeds] = [part for part in model.modules() if isinstance(part, torch.nn.Embedding)][:1]
-    embeds.register_forward_hook(lambda part, given, made: made.flip(0))
+    embeds.register_forward_hook(lambda part, inputs, result: result.flip(0))
     with torch.no_grad(), heedful.record(model) as recording:
         model(IDS)
     [moved], [other] = recording.sequences[0], before.sequences[2]

@@ -39,7 +39,7 @@ def test_modules_inside_have_their_names_and_weights(around):
             assert torch.equal(call.weights(), same.weights())
 
 
-def test_attention_in_the_forward_itself_is_not_seen():
+def test_attention_in_the_directly_called_forward_is_not_recorded():
     model = Given(lambda x: F.scaled_dot_product_attention(x, x, x))
     with heedful.record(model) as recording:
         model.forward(torch.randn(2, 3, 5, 4))

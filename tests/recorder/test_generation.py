@@ -39,7 +39,7 @@ MODELS = {
 EAGER = ("Gemma2ForCausalLM", "GptOssForCausalLM")  # sdpa has no caps, and no sinks
 
 
-def test_our_own_generation():
+def test_a_generation_of_heedful():
     torch.manual_seed(2)
     config = GPTConfig(vocabulary=30, context_length=64, width=24, layers=2, heads=3)
     model, prompt = GPT(config).eval(), [1, 2, 3, 4]
@@ -51,19 +51,19 @@ def test_our_own_generation():
         assert call.check.passed
 
 
-def made_of(name, implementation="sdpa"):
+def models(name, implementation="sdpa"):
     return pair(name, MODELS[name], implementation, seed=5)
 
 
 def prompts_of(lengths, side="left"):
-    """A batch of prompts of these lengths, padded, and its mask."""
+    """Return the padded ids of random prompts of these lengths, and their attention mask."""
     total, ids = max(lengths), torch.randint(3, 50, (len(lengths), max(lengths)))
     keep = Padding.from_lengths(lengths, total, side).keep
     return ids.masked_fill(~keep, 0), keep.long()
 
 
 def generated(model, ids, keep, tokens=6, **options):
-    """Record a generation; return it with each text, without padding and its last token."""
+    """Record a generation; also return each text without padding and without its last token."""
     with heedful.record(model) as recording:
         output = model.generate(
             ids, attention_mask=keep, max_new_tokens=tokens, do_sample=False, **options
@@ -78,7 +78,7 @@ def passes_of(recording, sequence, layer):
 
 
 def check_rows(call, passes, keep):
-    """Assert that every stitched row equals the row of its pass, whose keys are the last ones."""
+    """Assert that every stitched row equals the row of its pass, apart from masked keys."""
     rows = call.weights()
     n = len(rows[0])
     for call in reversed(passes):
@@ -100,7 +100,7 @@ def check_rows(call, passes, keep):
 def test_generation_by_transformers(name, cache):
     lengths = [4, 1, 5]
     torch.manual_seed(len(lengths))
-    model, eager = made_of(name, "eager" if name in EAGER else "sdpa")
+    model, eager = models(name, "eager" if name in EAGER else "sdpa")
     ids, keep = prompts_of(lengths)
     options = {"cache_implementation": cache} if cache else {}
     recording, texts = generated(model, ids, keep, **options)
@@ -116,9 +116,9 @@ def test_generation_by_transformers(name, cache):
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
-def test_rows_are_those_of_their_passes_whatever_the_mask(cache):
+def test_stitched_rows_equal_those_of_the_passes(cache):
     torch.manual_seed(3)
-    model, _ = made_of("MistralForCausalLM")
+    model, _ = models("MistralForCausalLM")
     for lengths, side in (([4, 2], "right"), ([9, 7], "left")):
         ids, keep = prompts_of(lengths, side)
         recording, texts = generated(model, ids, keep, cache_implementation=cache)
@@ -130,7 +130,7 @@ def test_rows_are_those_of_their_passes_whatever_the_mask(cache):
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_padding_before_every_prompt(cache):
-    model, eager = made_of("LlamaForCausalLM")
+    model, eager = models("LlamaForCausalLM")
     ids, keep = prompts_of([3, 2, 6])
     recording, texts = generated(model, ids[:2], keep[:2], cache_implementation=cache)
     for sequence, text in enumerate(texts):
@@ -139,7 +139,7 @@ def test_padding_before_every_prompt(cache):
             torch.testing.assert_close(call.weights(), map_[0].detach(), atol=3e-6, rtol=0)
 
 
-def test_attention_by_chunks_is_kept_as_bits():
+def test_chunked_attention_has_a_bit_mask():
     torch.manual_seed(4)
     config = transformers.Llama4TextConfig(
         attention_chunk_size=4, head_dim=8, num_local_experts=2, num_experts_per_tok=1,
@@ -167,33 +167,33 @@ def test_a_bias_that_begins_with_the_second_token():
 
 
 class Falling(torch.nn.Module):
-    """The bias falls with the distance, so a first token alone has a bias of zero."""
+    """Attention with a bias that falls with the distance, and is zero for a single token."""
 
     def __init__(self):
         super().__init__()
         self.embed = torch.nn.Embedding(20, 3 * 4)
 
-    def forward(self, ids, before):
+    def forward(self, ids, earlier_ids):
         """Attend from new ids to all keys so far."""
-        x = self.embed(torch.cat([before, ids], dim=1)).unflatten(-1, (3, 4)).transpose(1, 2)
-        new = slice(before.shape[1], None)
-        mask = self.added(x.shape[2])[new]
+        x = self.embed(torch.cat([earlier_ids, ids], dim=1)).unflatten(-1, (3, 4)).transpose(1, 2)
+        new = slice(earlier_ids.shape[1], None)
+        mask = self.bias(x.shape[2])[new]
         query, key = x.sin()[:, :, new], x.cos()
         return torch.nn.functional.scaled_dot_product_attention(query, key, x, attn_mask=mask)
 
-    def added(self, total):
-        apart = torch.arange(total)[:, None] - torch.arange(total)
-        return (-0.4 * apart).masked_fill(apart < 0, -torch.inf)
+    def bias(self, total):
+        distance = torch.arange(total)[:, None] - torch.arange(total)
+        return (-0.4 * distance).masked_fill(distance < 0, -torch.inf)
 
 
-def test_a_bias_that_the_first_pass_has_not():
+def test_a_bias_that_the_first_pass_lacks():
     ids, ends = torch.randint(0, 20, (2, 6)), [0, 1, 2, 4, 6]
     with heedful.record(model := Falling()) as recording:
         for start, end in pairwise(ends):
             model(ids[:, start:end], ids[:, :start])
     assert recording[0].causes.bias is None
     x = model.embed(ids).unflatten(-1, (3, 4)).transpose(1, 2)
-    scores = torch.einsum("bhnd,bhmd->bhnm", x.sin(), x.cos()) / 4**0.5 + model.added(6)
+    scores = torch.einsum("bhnd,bhmd->bhnm", x.sin(), x.cos()) / 4**0.5 + model.bias(6)
     for sequence, map_ in enumerate(scores.softmax(-1)):
         [call] = recording.stitched(sequence)
         torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
@@ -204,20 +204,19 @@ def test_some_heads_with_values_from_a_file(llama, tmp_path):
         llama.generate(PROMPT, max_new_tokens=4, do_sample=False)
     [call, _] = heedful.load(recording.save(tmp_path / "generation")).stitched()
     assert call.heads == [3, 1]
-    moved = call.value_norm(1)
     last = recording[-2]
     assert last.layer == 0
-    torch.testing.assert_close(moved[-1], last.value_norm(1)[-1])
+    torch.testing.assert_close(call.value_norm(1)[-1], last.value_norm(1)[-1])
     assert call.ids.tolist()[:4] == PROMPT[0].tolist()
     assert len(call.ids) == 7
 
 
 @pytest.mark.parametrize("factor", [2, math.nan])
-def test_what_changes_from_pass_to_pass_is_refused(factor, llama):
+def test_a_scale_that_changes_between_passes_is_refused(factor, llama):
     with heedful.record(llama) as recording:
         llama.generate(PROMPT, max_new_tokens=4, do_sample=False)
     recording._captures[-1].scale *= factor
-    with pytest.raises(RunError, match="cannot be stitched: its rows differ"):
+    with pytest.raises(RunError, match="cannot be stitched: rows differ"):
         recording.stitched()
 
 
@@ -226,14 +225,14 @@ def test_what_changes_from_pass_to_pass_is_refused(factor, llama):
 def test_the_check_is_that_of_the_worst_pass(number, worst, llama):
     with heedful.record(llama) as recording:
         llama.generate(PROMPT, max_new_tokens=4, do_sample=False)
-    of_layer = [capture for capture in recording._captures if capture.layer == 1]
-    check = of_layer[number].checked = replace(of_layer[number].check, worst=worst)
+    passes = [capture for capture in recording._captures if capture.layer == 1]
+    check = passes[number].check_source = replace(passes[number].check, worst=worst)
     first, second = recording.stitched()
     assert second.check is check
     assert first.check.passed
 
 
-def test_a_cache_that_was_filled_before_is_refused(llama):
+def test_a_cache_filled_before_the_recording_is_refused(llama):
     cache = llama(PROMPT, use_cache=True).past_key_values
     with heedful.record(llama) as recording:
         llama(PROMPT[:, :2], past_key_values=cache)
@@ -257,21 +256,21 @@ def llama():
 PROMPT = torch.tensor([[5, 6, 7, 8]])
 
 
-@pytest.mark.parametrize("again", [{"num_beams": 3, "max_new_tokens": 8}, {"max_new_tokens": 2}])
-def test_what_is_not_one_generation_is_refused(llama, again):
+@pytest.mark.parametrize("options", [{"num_beams": 3, "max_new_tokens": 8}, {"max_new_tokens": 2}])
+def test_beams_and_two_generations_are_refused(llama, options):
     with heedful.record(llama) as recording:
-        if "num_beams" not in again:
+        if "num_beams" not in options:
             llama.generate(PROMPT, max_new_tokens=3, do_sample=False)
-        llama.generate(PROMPT, do_sample=False, **again)
+        llama.generate(PROMPT, do_sample=False, **options)
     with pytest.raises(RunError, match="does not continue the pass before it"):
         recording.stitched()
 
 
 @pytest.mark.parametrize("cache", [None, "static"])
-def test_missing_passes_are_seen(llama, cache):
+def test_missing_passes_are_detected(llama, cache):
     with heedful.record(llama, every=2) as recording:
         llama.generate(PROMPT, max_new_tokens=6, do_sample=False, cache_implementation=cache)
-    with pytest.raises(RunError, match="every n-th pass only"):
+    with pytest.raises(RunError, match="a recording of every n-th pass"):
         recording.stitched()
 
 
@@ -288,12 +287,12 @@ FAMILIES = {
 
 
 def words_of(ids):
-    """Return the names by the tokenizer of these tests."""
+    """Return names of token ids, as a tokenizer."""
     return [f"<{number}>" for number in ids]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_of_an_encoder_decoder_both_attentions_of_what_is_written(name):
+def test_self_and_cross_attention_of_a_decoder_are_stitched(name):
     torch.manual_seed(8)
     model, eager = pair(name, FAMILIES[name], "sdpa", seed=5)
     ids, keep = prompts_of([6, 4], "right")
@@ -363,25 +362,25 @@ def test_under_autocast_the_tolerance_is_that_of_the_narrow_type(llama):
 
 
 class Cached(nn.Module):
-    """A common cache: slots for all tokens, or for those of a rolling window."""
+    """Attention with a static cache of `slots` tokens, or a sliding one (`slides`)."""
 
-    def __init__(self, places, by_hand, rolls):
+    def __init__(self, slots, by_hand, slides):
         super().__init__()
-        self.places, self.by_hand, self.rolls = places, by_hand, rolls
-        self.keys, self.at = torch.zeros(2, 0 if rolls else places, 4), 0
+        self.slots, self.by_hand, self.slides = slots, by_hand, slides
+        self.keys, self.length = torch.zeros(2, 0 if slides else slots, 4), 0
 
     def forward(self, x):
-        N, index = x.shape[1], self.at
-        if self.rolls:
+        N, start = x.shape[1], self.length
+        if self.slides:
             keys = torch.cat([self.keys, x], dim=1)
-            behind = torch.arange(N)[:, None] + keys.shape[1] - N - torch.arange(keys.shape[1])
-            self.keys = keys[:, 1 - self.places :]
+            distance = torch.arange(N)[:, None] + keys.shape[1] - N - torch.arange(keys.shape[1])
+            self.keys = keys[:, 1 - self.slots :]
         else:
             keys = self.keys
-            keys[:, index : index + N] = x
-            behind = torch.arange(index, index + N)[:, None] - torch.arange(self.places)
-        self.at += N
-        allowed = (behind >= 0) & (behind < self.places)
+            keys[:, start : start + N] = x
+            distance = torch.arange(start, start + N)[:, None] - torch.arange(self.slots)
+        self.length += N
+        allowed = (distance >= 0) & (distance < self.slots)
         if self.by_hand:
             return (x @ keys.mT).masked_fill(~allowed, -math.inf).softmax(-1) @ keys
         parts = (part[:, None] for part in (x, keys, keys))
@@ -390,17 +389,17 @@ class Cached(nn.Module):
 
 @pytest.mark.parametrize("prompt", [2, 5])
 @pytest.mark.parametrize(
-    ("rolls", "places", "by_hand"), [(False, 11, False), (True, 4, False), (True, 4, True)]
+    ("slides", "slots", "by_hand"), [(False, 11, False), (True, 4, False), (True, 4, True)]
 )
-def test_caches_by_hand(rolls, places, by_hand, prompt):
+def test_caches_by_hand(slides, slots, by_hand, prompt):
     x = torch.randn(2, 8, 4)
-    with heedful.record(model := Cached(places, by_hand, rolls)) as recording:
+    with heedful.record(model := Cached(slots, by_hand, slides)) as recording:
         for part in x.split([prompt] + [1] * (8 - prompt), dim=1):
             model(part)
-    behind = torch.arange(8)[:, None] - torch.arange(8)
-    raised = (x.double() @ x.double().mT).exp() * ((behind >= 0) & (behind < places))
-    expected = (raised / raised.sum(-1, keepdim=True)).float()
+    distance = torch.arange(8)[:, None] - torch.arange(8)
+    exponentials = (x.double() @ x.double().mT).exp() * ((distance >= 0) & (distance < slots))
+    expected = (exponentials / exponentials.sum(-1, keepdim=True)).float()
     for b, sequence in enumerate(recording.sequences):
         [stitched] = recording.stitched(b)
         torch.testing.assert_close(stitched.weights()[0], expected[b], atol=2e-6, rtol=0)
-        assert rolls or [call.kind for call in sequence] == ["causal"] * len(sequence)
+        assert slides or [call.kind for call in sequence] == ["causal"] * len(sequence)

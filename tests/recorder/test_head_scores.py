@@ -1,4 +1,4 @@
-"""Scores of each kind of head, on a perfect example and on a counterexample."""
+"""Head scores of a perfect example and of a counterexample of each kind of head."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from heedful.recording import from_attentions
 from heedful.recording.head_scores import evidence
 from heedful.recording.heads import heads_of
 
-# Five tokens, twice, with others between: every second occurrence has a token before it
+# Five tokens that occur twice, and other tokens
 IDS = torch.tensor([5, 6, 7, 8, 9, 3, 5, 6, 7, 8, 9, 4, 5, 6, 2, 1, 0, 11, 12, 13])
 N = len(IDS)
 
@@ -26,10 +26,10 @@ def one_hot(choose):
     return map_
 
 
-def earlier(n, after):
-    """The last earlier occurrence of token n, or the position after it; n if there is none."""
-    before = [m for m in range(n) if IDS[m] == IDS[n]]
-    return (before[-1] + after) if before else n
+def earlier(n, offset):
+    """Return the position of the last earlier occurrence of token n, plus `offset`; n if none."""
+    positions = [m for m in range(n) if IDS[m] == IDS[n]]
+    return (positions[-1] + offset) if positions else n
 
 
 HEADS = {
@@ -39,10 +39,10 @@ HEADS = {
     "local": torch.tril(torch.triu(torch.ones(N, N), -4)) / torch.tril(
         torch.triu(torch.ones(N, N), -4)).sum(1, keepdim=True),
     "broad": torch.tril(torch.ones(N, N)) / torch.arange(1, N + 1)[:, None],
-    "induction": one_hot(lambda n: earlier(n, after=1)),
-    "duplicate": one_hot(lambda n: earlier(n, after=0)),
+    "induction": one_hot(lambda n: earlier(n, 1)),
+    "duplicate": one_hot(lambda n: earlier(n, 0)),
 }  # fmt: skip
-NOT = {
+COUNTEREXAMPLES = {
     "previous": HEADS["self"],
     "sink": one_hot(lambda n: min(n, 1)),
     "self": HEADS["sink"],
@@ -62,18 +62,18 @@ def call_of(map_):
 
 
 @pytest.mark.parametrize("kind", SCORES)
-def test_a_head_that_is_the_kind_scores_1_and_one_that_is_not_0(kind):
+def test_a_perfect_head_scores_1_and_a_counterexample_0(kind):
     assert float(means(call_of(HEADS[kind]))[kind]) == pytest.approx(1, abs=1e-5)
-    assert float(means(call_of(NOT[kind]))[kind]) == pytest.approx(0, abs=1e-5)
+    assert float(means(call_of(COUNTEREXAMPLES[kind]))[kind]) == pytest.approx(0, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", SCORES)
-def test_it_is_called_by_its_name(kind):
+def test_a_perfect_head_is_of_its_kind(kind):
     [head] = heads_of([call_of(HEADS[kind])])
     assert head.kind == kind
 
 
-def test_scores_of_a_model_are_those_of_its_maps_by_loops():
+def test_scores_of_a_model_equal_their_definitions():
     torch.manual_seed(1)
     model = GPT(GPTConfig(vocabulary=14, context_length=32, width=24, layers=1, heads=3)).eval()
     with heedful.record(model) as recording:
@@ -84,21 +84,21 @@ def test_scores_of_a_model_are_those_of_its_maps_by_loops():
         np.testing.assert_allclose(value, expected[name], atol=1e-5, err_msg=name)
 
 
-def test_without_tokens_two_kinds_are_left_out():
+def test_without_token_ids_two_scores_are_omitted():
     recording = from_attentions([torch.eye(9).expand(1, 2, 9, 9)])
     scores = means(recording[0])
     assert set(scores) == {*SCORES, *MEANS} - {"induction", "duplicate"}
     assert [head.kind for head in recording.heads()] == ["self", "self"]
 
 
-def test_the_means_beside_the_scores_are_those_of_the_summary():
+def test_entropy_and_distance_equal_those_of_the_summary():
     call = from_attentions([torch.rand(1, 3, 7, 7).softmax(-1)])[0]
     scores, summary = means(call), call.summary()
     for name in MEANS:
         torch.testing.assert_close(scores[name], summary[name])
 
 
-def test_all_is_one_pass_whose_share_is_told(monkeypatch):
+def test_scores_take_one_pass_that_reports_progress(monkeypatch):
     passes, shares = [], []
     blocks = statistics.blocks
     monkeypatch.setattr(statistics, "blocks", lambda *a, **k: passes.append(1) or blocks(*a, **k))

@@ -1,4 +1,4 @@
-"""Heads over many recordings: means over all queries, for any split of the recordings."""
+"""Head scores over many recordings: means over all queries, for any split of the recordings."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from heedful.head_kinds import MEANS, SCORES
 from heedful.models import GPT, GPTConfig
 from heedful.recording import HeadTotals, from_attentions
 
-SIZES = (13, 2, 7, 24, 3)  # the longest is not a multiple of another
+SIZES = (13, 2, 7, 24, 3)
 LAYERS, HEADS = 2, 3
 
 
@@ -36,15 +36,15 @@ def recordings():
     return [recorded(size, seed) for seed, size in enumerate(SIZES)]
 
 
-def gathered(recordings, numbers):
+def totals_of(recordings, numbers):
     totals = HeadTotals()
     for number in numbers:
         totals.add(recordings[number], (number,), f"text {number}")
     return totals
 
 
-def test_each_number_is_that_of_all_queries_and_not_of_the_texts_means(recordings):
-    heads = gathered(recordings, range(len(SIZES))).heads()
+def test_scores_are_means_over_all_queries(recordings):
+    heads = totals_of(recordings, range(len(SIZES))).heads()
     assert [(head.layer, head.head) for head in heads] == [
         (layer, head) for layer in range(LAYERS) for head in range(HEADS)
     ]
@@ -59,12 +59,12 @@ def test_each_number_is_that_of_all_queries_and_not_of_the_texts_means(recording
                 assert head.queries[name] == queries[name]
                 if name != "broad":
                     assert head.chance[name] == pytest.approx(chance[name][0], abs=2e-6), name
-    of_each = [recording.heads()[0].previous for recording in recordings]
-    assert abs(np.mean(of_each) - heads[0].previous) > 1e-3
+    means = [recording.heads()[0].previous for recording in recordings]
+    assert abs(np.mean(means) - heads[0].previous) > 1e-3  # not the mean of means
 
 
-def test_one_recording_has_its_own_numbers_to_the_bit(recordings):
-    assert gathered(recordings, [3]).heads() == recordings[3].heads()
+def test_the_totals_of_one_recording_equal_its_heads(recordings):
+    assert totals_of(recordings, [3]).heads() == recordings[3].heads()
 
 
 @settings(max_examples=30)
@@ -73,7 +73,7 @@ def test_one_recording_has_its_own_numbers_to_the_bit(recordings):
     owner=st.lists(st.integers(0, 2), min_size=len(SIZES), max_size=len(SIZES)),
     merged=st.permutations(range(3)),
 )
-def test_any_sharing_out_merges_to_the_same_bits(singles, order, owner, merged):
+def test_any_split_merges_to_the_same_bits(singles, order, owner, merged):
     parts = [HeadTotals() for _ in range(3)]
     for number in order:
         parts[owner[number]].merge(singles[number])
@@ -89,33 +89,33 @@ def test_any_sharing_out_merges_to_the_same_bits(singles, order, owner, merged):
 
 @pytest.fixture(scope="module")
 def singles(recordings):
-    return [gathered(recordings, [number]) for number in range(len(SIZES))]
+    return [totals_of(recordings, [number]) for number in range(len(SIZES))]
 
 
-def test_merged_is_as_if_one_had_seen_all(recordings, singles):
+def test_merging_equals_adding(recordings, singles):
     together = HeadTotals()
     for single in reversed(singles):
         together.merge(single)
-    assert together.heads() == gathered(recordings, range(len(SIZES))).heads()
+    assert together.heads() == totals_of(recordings, range(len(SIZES))).heads()
 
 
-def given_maps(*sizes):
+def identity_maps(*sizes):
     return [from_attentions([torch.eye(N).expand(1, 2, N, N)]) for N in sizes]
 
 
-def test_what_is_refuted_on_one_text_shows_no_number_and_names_the_text():
-    good, bad, other = given_maps(5, 3, 4)
-    bad._captures[0].refutations[0] = "made up for a test"
+def test_a_call_refuted_on_one_text_has_no_scores():
+    good, bad, other = identity_maps(5, 3, 4)
+    bad._captures[0].refutations[0] = "invented"
     for order in ([0, 1, 2], [1, 2, 0]):
-        head, _ = gathered([good, bad, other], order).heads()
-        assert (head.proof, head.why) == ("refuted", "made up for a test (of text 1)")
+        head, _ = totals_of([good, bad, other], order).heads()
+        assert (head.proof, head.why) == ("refuted", "invented (of text 1)")
         assert head.kind == "-"
         assert head.self_ is None
         assert head.queries["self"] == 0
 
 
-def test_what_is_told_is_the_worst_and_of_the_first_text_that_has_it():
-    totals = gathered(given_maps(5, 3), [1, 0])
+def test_the_certificate_has_the_worst_proof():
+    totals = totals_of(identity_maps(5, 3), [1, 0])
     [(name, call)] = totals.certificate()
     assert (name, call.proof, call.why_from) == ("layer 0", "unproved", (0,))
     assert call.why == "not compared: only the weights are known"
@@ -123,15 +123,15 @@ def test_what_is_told_is_the_worst_and_of_the_first_text_that_has_it():
 
 def test_sequences_of_a_batch_count_as_texts():
     maps = torch.rand(3, 2, 7, 7).softmax(-1)
-    together, apart = HeadTotals(), HeadTotals()
+    together, separately = HeadTotals(), HeadTotals()
     together.add(from_attentions([maps]), (0,))
     for number, map_ in enumerate(maps):
-        apart.add(from_attentions([map_[None]]), (number,))
-    assert together.heads() == apart.heads()
+        separately.add(from_attentions([map_[None]]), (number,))
+    assert together.heads() == separately.heads()
 
 
-def test_other_heads_are_refused():
-    totals = gathered(given_maps(5), [0])
+def test_another_number_of_heads_is_refused():
+    totals = totals_of(identity_maps(5), [0])
     with pytest.raises(RunError, match="has 2 heads on one text and 3 on another"):
         totals.add(from_attentions([torch.eye(4).expand(1, 3, 4, 4)]), (1,))
 
@@ -157,7 +157,7 @@ class Twice(torch.nn.Module):
 TWICE = Twice()
 
 
-def test_the_share_is_told_from_nothing_to_all():
+def test_progress_rises_to_1():
     shares = []
     recording = from_attentions([torch.rand(2, H, 5, 5).softmax(-1) for H in (2, 3)])
     HeadTotals().add(recording, (0,), progress=shares.append)

@@ -1,4 +1,4 @@
-"""The HTML of recordings in a notebook: all calls and heads, escaped, of bounded size."""
+"""HTML tables of recordings: a line per call with its pictures, escaped, of bounded size."""
 
 import base64
 import io
@@ -47,7 +47,7 @@ def pictures(html):
 
 
 class Balanced(HTMLParser):
-    """Fails if a tag is not closed."""
+    """A parser that fails if a tag is not closed."""
 
     def __init__(self):
         super().__init__()
@@ -71,7 +71,7 @@ def parsed(html):
     return parser.texts
 
 
-def test_every_call_is_a_line_with_its_name_kind_shape_and_proof():
+def test_the_table_has_a_line_per_call():
     recording = recorded(3, 2, 5)
     html = recording._repr_html_()
     texts = parsed(html)
@@ -83,7 +83,7 @@ def test_every_call_is_a_line_with_its_name_kind_shape_and_proof():
     assert len(pictures(html)) == 3
 
 
-def test_the_small_pictures_are_the_maps():
+def test_pictures_show_the_maps():
     recording = recorded(1, 3, 4)
     [image] = pictures(recording[0]._repr_html_())
     weights = recording[0].weights().numpy()
@@ -102,16 +102,16 @@ def test_the_small_pictures_are_the_maps():
 
 
 @pytest.mark.parametrize(
-    ("chosen", "named"), [(None, "heads 0 to 3"), ([3, 1], "heads 3, 1"), ([2], "head 2")]
+    ("heads", "title"), [(None, "heads 0 to 3"), ([3, 1], "heads 3, 1"), ([2], "head 2")]
 )
-def test_the_small_pictures_say_which_heads_they_are(chosen, named):
+def test_pictures_name_their_heads(heads, title):
     model = Model(1)
-    with heedful.record(model, heads=chosen) as recording, torch.no_grad():
+    with heedful.record(model, heads=heads) as recording, torch.no_grad():
         model(torch.randn(1, 4, 5, 4))
-    assert f'title="{named}"' in recording[0]._repr_html_()
+    assert f'title="{title}"' in recording[0]._repr_html_()
 
 
-def test_tokens_and_names_are_escaped_and_the_first_are_shown():
+def test_the_first_tokens_are_listed_and_escaped():
     recording = recorded(1, 1, 80)
     recording.tokens = [["<script>alert(1)</script>", "&", *map(str, range(78))]]
     html = recording._repr_html_()
@@ -120,10 +120,10 @@ def test_tokens_and_names_are_escaped_and_the_first_are_shown():
     assert " and 20 tokens more" in parsed(html)
 
 
-def test_a_long_map_costs_a_few_rows_and_says_so():
+def test_of_a_long_map_some_rows_are_drawn():
     recording = recorded(1, 2, 3000)
     html = recording._repr_html_()
-    assert "a longer map has 80 of its queries in the picture" in html
+    assert "of a longer map, the picture has 80 queries" in html
     [image] = pictures(html)
     assert image.height == 80
     grey = (np.asarray(image)[:, :75] == GREY).all(-1)
@@ -132,7 +132,7 @@ def test_a_long_map_costs_a_few_rows_and_says_so():
 
 
 @pytest.mark.parametrize(("layers", "heads"), [(48, 64), (100, 64), (3, 5)])
-def test_a_page_stays_small_whatever_was_recorded(layers, heads):
+def test_the_size_of_the_table_is_bounded(layers, heads):
     recording = recorded(layers, heads, 12)
     html = recording._repr_html_()
     assert len(html) < 1_000_000
@@ -141,7 +141,7 @@ def test_a_page_stays_small_whatever_was_recorded(layers, heads):
     assert len(pictures(html)) == (layers if layers * heads <= 4096 else 64)
 
 
-def test_what_would_take_long_is_left_out_and_said(monkeypatch):
+def test_pictures_that_take_long_are_omitted_with_a_note(monkeypatch):
     recording = recorded(3, 2, 100)
     monkeypatch.setattr(html_table, "SCORES", 2 * 80 * 100)
     html = recording._repr_html_()
@@ -149,7 +149,7 @@ def test_what_would_take_long_is_left_out_and_said(monkeypatch):
     assert "2 calls without a picture, which would take long: recording[0].plot(heads=0)" in html
 
 
-def test_a_refuted_call_keeps_its_line_without_a_picture():
+def test_a_refuted_call_has_no_picture():
     recording = recorded(2, 1, 4)
     recording[0].refutations[0] = 'a <row> is "wrong"'
     html = recording._repr_html_()
@@ -158,17 +158,17 @@ def test_a_refuted_call_keeps_its_line_without_a_picture():
     assert len(pictures(html)) == 1
 
 
-def test_a_strip_has_sixteen_heads_in_a_line():
+def test_a_strip_has_16_heads_per_line():
     _, width, height = strip([np.ma.masked_array(np.eye(3, 5))] * 20, 16)
     assert (width, height) == (16 * 15 + 15 * 2, 2 * 9 + 2)
 
 
-def test_one_query_of_many_keys_is_no_thread():
+def test_a_single_query_has_a_minimum_height():
     _, width, height = strip([np.ma.masked_array(np.eye(16)[:1])] * 3, 16)
     assert (width, height) == (3 * 16 + 2 * 2, 8)
 
 
-def test_a_generation_is_one_line_a_layer_and_a_batch_says_which_of_its_texts():
+def test_a_generation_has_one_line_per_layer():
     model = GPT(GPTConfig(vocabulary=9, context_length=16, width=8, layers=2, heads=2)).eval()
     cache = model.new_cache(3)
     with torch.inference_mode(), heedful.record(model) as recording:
@@ -178,4 +178,4 @@ def test_a_generation_is_one_line_a_layer_and_a_batch_says_which_of_its_texts():
     assert len(pictures(html)) == 2
     assert "2, 7 × 7" in parsed(html)
     assert "a generation of 4 passes, drawn as one" in html
-    assert "text 1 of 3: .sequences has each" in html
+    assert "text 1 of 3: .sequences has all" in html

@@ -1,4 +1,4 @@
-"""Tokens of the keys: those of the models that we know, each side its own, without padding."""
+"""Token ids of keys in models of heedful and transformers: of encoder and decoder, unpadded."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ KEEP = {
 
 @pytest.fixture(scope="module")
 def pairs():
-    """An encoder with a decoder of transformers, and one of our own, with as long texts of each."""
+    """An encoder–decoder of transformers and one of heedful; texts of equal lengths."""
     config = transformers.T5Config(
         d_model=16, d_kv=4, num_heads=2, num_layers=1, d_ff=24, vocab_size=20, pad_token_id=0,
         decoder_start_token_id=1,
@@ -35,7 +35,7 @@ WRITTEN = (IDS + 5) % 17 + 3
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_decoder_has_its_own_ids_and_never_those_of_the_encoder(pairs, which):
+def test_a_decoder_has_its_own_ids(pairs, which):
     with heedful.record(model := pairs[which]) as recording:
         model(**dict(zip(NAMES[which][:2], (IDS, WRITTEN), strict=True)))
     for b, sequence in enumerate(recording.sequences):
@@ -51,9 +51,9 @@ def test_a_decoder_has_its_own_ids_and_never_those_of_the_encoder(pairs, which):
 @pytest.mark.parametrize("which", [0, 1])
 def test_padding_is_cut_from_the_ids_as_from_the_map(pairs, which, side):
     read, write = KEEP[side], KEEP[side].flip(0)
-    given = dict(zip(NAMES[which], (IDS, WRITTEN, read, write), strict=True))
+    inputs = dict(zip(NAMES[which], (IDS, WRITTEN, read, write), strict=True))
     with heedful.record(model := pairs[which]) as recording:
-        model(**given)
+        model(**inputs)
     for b, (reads, writes, crosses) in enumerate(recording.sequences):
         assert reads.ids.tolist() == IDS[b, read[b]].tolist()
         assert writes.ids.tolist() == WRITTEN[b, write[b]].tolist()
@@ -64,7 +64,7 @@ def test_padding_is_cut_from_the_ids_as_from_the_map(pairs, which, side):
         assert {x.proof for x in (reads, writes, crosses)} == {"proved"}
 
 
-def test_vectors_in_the_place_of_ids_have_none(pairs):
+def test_vectors_in_place_of_ids_have_no_ids(pairs):
     t5, _ = pairs
     with heedful.record(t5) as recording:
         t5(input_ids=IDS, decoder_inputs_embeds=torch.randn(B, N, 16))
@@ -79,7 +79,7 @@ def test_vectors_in_the_place_of_ids_have_none(pairs):
 
 
 @pytest.mark.parametrize("name", ["token_type_ids", "position_ids", "labels", "attention_mask"])
-def test_whole_numbers_of_other_names_are_no_ids(name):
+def test_integers_with_other_names_are_not_ids(name):
     config = transformers.BertConfig(
         hidden_size=12, num_hidden_layers=1, num_attention_heads=3, intermediate_size=16,
         vocab_size=20, max_position_embeddings=9,
@@ -93,9 +93,9 @@ def test_whole_numbers_of_other_names_are_no_ids(name):
     assert [call.ids.tolist() for [call] in recording.sequences] == IDS.tolist()
 
 
-def test_ids_go_into_a_file_and_into_scores(tmp_path):
+def test_ids_are_saved_and_used_for_scores(tmp_path):
     model = GPT(GPTConfig(vocabulary=9, context_length=N, width=12, layers=1, heads=3)).eval()
-    ids = torch.randint(3, 6, (3, N))  # every token comes again
+    ids = torch.randint(3, 6, (3, N))  # tokens repeat
     with heedful.record(model) as recording:
         model(ids)
     recording = heedful.load(recording.save(tmp_path / "r"))
@@ -112,7 +112,7 @@ SENSES = ["vision_tower", "visual", "image_encoder", "audio_tower", "speech", "p
 
 @pytest.fixture(scope="module")
 def clip():
-    """A model of transformers that sees as many patches as there are tokens."""
+    """A model of transformers with as many image patches as tokens."""
     part = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
     part["num_attention_heads"] = 2
     text = {"vocab_size": 20, "max_position_embeddings": 9, "eos_token_id": 2, "pad_token_id": 0}
@@ -124,7 +124,7 @@ def clip():
 
 
 @pytest.mark.parametrize("sense", SENSES)
-def test_a_part_that_sees_or_hears_has_neither_ids_nor_the_text(sense, clip, tmp_path, monkeypatch):
+def test_a_part_for_images_or_sound_has_no_ids(sense, clip, tmp_path, monkeypatch):
     monkeypatch.setattr(clip, "_modules", {sense: clip.vision_model, **clip._modules})
     ids = IDS[:, :5]
     with heedful.record(clip) as recording:
@@ -141,7 +141,7 @@ def test_a_part_that_sees_or_hears_has_neither_ids_nor_the_text(sense, clip, tmp
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_the_text_is_the_encoders_and_not_as_long_a_one_of_the_decoder(pairs, which):
+def test_the_text_is_that_of_the_encoder_even_if_the_decoder_has_the_same_length(pairs, which):
     with heedful.record(model := pairs[which]) as recording:
         model(**dict(zip(NAMES[which][:2], (IDS, WRITTEN), strict=True)))
     recording.tokens = words = [[f"{token}" for token in text.tolist()] for text in IDS]
@@ -150,31 +150,31 @@ def test_the_text_is_the_encoders_and_not_as_long_a_one_of_the_decoder(pairs, wh
 
 
 class Within(torch.nn.Module):
-    """Attention by hand inside each text, whose positions come first in the embedding alone."""
+    """Attention by hand inside each text; positions come first only in the embedding."""
 
     def __init__(self):
         super().__init__()
         self.embed = torch.nn.Embedding(20, 8)
-        self.made = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(3))
+        self.qkv = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(3))
 
     def placed(self, ids):
         return self.embed(ids.T).transpose(0, 1)
 
     def forward(self, ids):
         x = self.placed(ids)
-        query, key, value = (layer(x).unflatten(-1, (2, 4)).transpose(1, 2) for layer in self.made)
+        query, key, value = (layer(x).unflatten(-1, (2, 4)).transpose(1, 2) for layer in self.qkv)
         return (query @ key.mT).softmax(-1) @ value
 
 
 class AcrossTexts(Within):
-    """The texts at one place attend to each other."""
+    """All texts attend to each other at each position."""
 
     def placed(self, ids):
         return self.embed(ids).transpose(0, 1)
 
 
 class PositionsFirst(Within):
-    """A module that takes positions first, as is its default, and has them first."""
+    """A module with positions first, its default, whose inputs have positions first."""
 
     def __init__(self):
         super().__init__()
@@ -194,8 +194,8 @@ def of_texts(build):
     return recording, model, ids
 
 
-def test_verified_across_the_texts_a_sequence_has_no_names():
-    """With as many texts as tokens it looks like one text until it is probed."""
+def test_a_sequence_that_verify_finds_across_texts_has_no_token_labels():
+    """With as many texts as tokens, it looks like a single text until it is probed."""
     recording, model, ids = of_texts(AcrossTexts)
     recording.verify(model, ids)
     assert all(call.ids is None for [call] in recording.sequences)
@@ -203,7 +203,7 @@ def test_verified_across_the_texts_a_sequence_has_no_names():
 
 
 @pytest.mark.parametrize("build", [Within, PositionsFirst])
-def test_ids_of_a_text_name_its_sequence_where_positions_come_first_inside(build):
+def test_ids_label_a_sequence_in_a_module_with_positions_first(build):
     recording, model, ids = of_texts(build)
     recording.verify(model, ids)
     for (call,), text in zip(recording.sequences, ids, strict=True):

@@ -1,4 +1,4 @@
-"""Images of recordings: which calls have them, how they are cut, what is a guess."""
+"""Images of recordings: the calls that have pictures, the patches, guesses and errors."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from torch import nn
 import heedful
 from heedful.errors import ArgumentError, RunError
 from heedful.files import load_tensors, save_tensors
-from heedful.recording.image_patches import Patches, places_of
+from heedful.recording.image_patches import Patches, patch_indices_of
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3,
@@ -22,7 +22,7 @@ REGISTERS = tuple(f"[REG {n}]" for n in range(1, 5))
 
 
 def pretrained(family, config):
-    """Return a model whose attention is far from uniform, the same each time."""
+    """Return a model with attention that is far from uniform, and with fixed parameters."""
     torch.manual_seed(0)
     model = family._from_config(config, attn_implementation="eager")
     with torch.no_grad():
@@ -41,8 +41,8 @@ def images(count=2, height=32, width=32):
     return torch.rand(count, 3, height, width, generator=torch.Generator().manual_seed(1))
 
 
-def laid_by_hand(row, before, rows, columns):
-    """A row of weights over the patches, by nested loops."""
+def grid_by_loops(row, before, rows, columns):
+    """Return a row of weights as a grid of patches, by nested loops."""
     return [[float(row[before + r * columns + c]) for c in range(columns)] for r in range(rows)]
 
 
@@ -61,7 +61,7 @@ def of_vision(kind, **changed):
         ("SiglipVision", ()),
     ],
 )
-def test_a_row_over_the_picture_is_that_of_eager_attention(kind, before):
+def test_weights_on_the_grid_equal_eager_attention(kind, before):
     x = images()
     recording, output = recorded(of_vision(kind), pixel_values=x)
     recording.set_images(list(x))
@@ -76,7 +76,7 @@ def test_a_row_over_the_picture_is_that_of_eager_attention(kind, before):
             assert torch.equal(picture.pixels, pixels)
             query = len(before) + 6
             grid = picture.laid(call.weights(1)[query])
-            expected = laid_by_hand(true[b, 1, query], len(before), 4, 4)
+            expected = grid_by_loops(true[b, 1, query], len(before), 4, 4)
             np.testing.assert_allclose(grid.numpy(), expected, atol=1e-6)
 
 
@@ -87,13 +87,13 @@ def test_an_image_that_is_wider_than_it_is_high():
     recording.set_images(list(x))
     picture = recording[0].key_picture
     assert (picture.rows, picture.columns, picture.assumed) == (3, 6, "")
-    expected = laid_by_hand(output.attentions[0][0, 2, 5], 1, 3, 6)
+    expected = grid_by_loops(output.attentions[0][0, 2, 5], 1, 3, 6)
     grid = picture.laid(recording[0].weights(2)[5])
     np.testing.assert_allclose(grid.numpy(), expected, atol=1e-6)
 
 
 def captioning():
-    """An image read by a ViT, and words by a decoder that attends to it."""
+    """Return a model with a ViT, and a decoder of words that attends to its patches."""
     sides = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
         transformers.ViTConfig(**SMALL),
         transformers.TrOCRConfig(d_model=24, decoder_layers=2, decoder_attention_heads=3,
@@ -103,7 +103,7 @@ def captioning():
     return pretrained(transformers.VisionEncoderDecoderModel, sides)
 
 
-def test_words_look_at_the_picture_and_are_none_of_it():
+def test_only_the_keys_of_cross_attention_have_a_picture():
     x, words = images(), torch.randint(1, 49, (2, 5))
     recording, output = recorded(captioning(), pixel_values=x, decoder_input_ids=words)
     recording.set_images(list(x))
@@ -111,53 +111,53 @@ def test_words_look_at_the_picture_and_are_none_of_it():
     assert crossing.query_picture is None
     assert crossing.key_picture.before == ("[CLS]",)
     grid = crossing.key_picture.laid(crossing.weights(0)[3])
-    expected = laid_by_hand(output.cross_attentions[1][1, 0, 3], 1, 4, 4)
+    expected = grid_by_loops(output.cross_attentions[1][1, 0, 3], 1, 4, 4)
     np.testing.assert_allclose(grid.numpy(), expected, atol=1e-6)
     inner = [call for call in recording if call.kind == "causal"]
     assert inner
     assert not any(call.key_picture or call.query_picture for call in inner)
 
 
-def test_the_text_of_a_clip_has_no_picture_also_where_it_is_as_long():
+def test_a_text_of_clip_has_no_picture_even_if_as_long():
     config = transformers.CLIPConfig(text_config=TEXT, vision_config=SMALL)
     model = pretrained(transformers.CLIPModel, config)
     x, ids = images(), torch.randint(3, 49, (2, 17))
     recording, _ = recorded(model, pixel_values=x, input_ids=ids)
     recording.set_images(list(x))
-    have = {call.name.partition(".")[0]: call.key_picture is not None for call in recording}
-    assert have == {"vision_model": True, "text_model": False}
+    has_picture = {call.name.partition(".")[0]: call.key_picture is not None for call in recording}
+    assert has_picture == {"vision_model": True, "text_model": False}
 
 
 @pytest.mark.parametrize("shift", [0, 2])
 def test_a_window_of_swin_has_its_own_patches(shift):
-    """The shift and the windows of transformers, applied to a table of indices."""
+    """The windows of transformers, applied to a table of patch indices, are the expected ones."""
     from transformers.models.swin.modeling_swin import window_partition
 
     table = torch.arange(8 * 12).view(1, 8, 12, 1)
     true = window_partition(table.roll((-shift, -shift), (1, 2)), 4).view(-1, 16)
     patches = Patches("", 2, 2, window=4, shift=shift)
-    places = torch.stack([places_of(patches, 8, 12, window) for window in range(6)])
-    assert torch.equal(places, true)
+    indices = torch.stack([patch_indices_of(patches, 8, 12, window) for window in range(6)])
+    assert torch.equal(indices, true)
 
 
-def test_windows_are_parts_of_a_text_each_with_a_part_of_its_image():
+def test_each_window_has_its_part_of_the_image():
     config = transformers.SwinConfig(image_size=16, patch_size=2, embed_dim=8, depths=[2],
                                      num_heads=[2], window_size=4)  # fmt: skip
     x = images(2, 16, 16)
     recording, _ = recorded(pretrained(transformers.SwinModel, config), pixel_values=x)
     recording.set_images(list(x))
     assert [len(call.parts) for call in recording.sequences[1]] == [4, 4]
-    plain, moved = recording.sequences[1].parts[1]  # of the second image, the upper right
+    plain, shifted = recording.sequences[1].parts[1]  # the upper right window of the second image
     assert plain.key_tokens[0] == "0,4"
-    assert moved.key_tokens[0] == "2,6"
+    assert shifted.key_tokens[0] == "2,6"
     pixels = (x[1].permute(1, 2, 0) * 255).round().to(torch.uint8)
     assert torch.equal(plain.key_picture.pixels, pixels)
-    laid = plain.key_picture.laid(plain.weights(0)[0])
-    assert int(laid.isnan().sum()) == 64 - 16
+    grid = plain.key_picture.laid(plain.weights(0)[0])
+    assert int(grid.isnan().sum()) == 64 - 16
 
 
 class Bare(nn.Module):
-    """Attention over tokens without a sign that they are patches."""
+    """Attention over tokens that nothing marks as patches."""
 
     def __init__(self):
         super().__init__()
@@ -175,7 +175,7 @@ def of_bare(tokens, batch=1):
     return recording
 
 
-def test_a_grid_that_sizes_alone_tell_is_marked_as_assumed():
+def test_an_inferred_grid_is_marked_as_assumed():
     recording = of_bare(17)
     recording.set_images(list(images(1)))
     assert recording[0].key_picture.assumed == "patches assumed 4 × 4, first token apart"
@@ -186,7 +186,7 @@ def test_a_grid_that_sizes_alone_tell_is_marked_as_assumed():
     assert recording[0].key_tokens[:3] == ["[CLS]", "0,0", "0,1"]
 
 
-def test_an_image_of_another_size_than_the_model_was_given_is_said_to_be():
+def test_a_resized_image_is_marked():
     recording, _ = recorded(of_vision("ViT"), pixel_values=images(1))
     recording.set_images([np.zeros((40, 64, 3), np.uint8)])
     picture = recording[0].key_picture
@@ -194,7 +194,7 @@ def test_an_image_of_another_size_than_the_model_was_given_is_said_to_be():
     assert picture.assumed == "40 × 64 pixels, assumed to be resized to 32 × 32 without a crop"
 
 
-def test_values_are_made_colours_by_the_processor_s_numbers_or_said_to_be_stretched():
+def test_normalised_values_become_colours_by_the_processor():
     pixels = (images(1)[0] * 255).round() / 255
     processor = transformers.ViTImageProcessor(size={"height": 32, "width": 32})
     normalised = (pixels - 0.5) / 0.5
@@ -227,9 +227,9 @@ def test_the_forms_of_an_image(form, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("image", "words"),
+    ("image", "message"),
     [
-        ("text.png", "is no image"),
+        ("text.png", "is not an image"),
         ("none.png", "no image"),
         ("cut.png", "cannot be read"),
         (np.zeros((0, 4, 3)), "at least one pixel"),
@@ -241,18 +241,18 @@ def test_the_forms_of_an_image(form, tmp_path):
         (7, "an image of type int"),
     ],
 )
-def test_what_is_no_image_is_one_line(image, words, tmp_path):
+def test_other_values_than_images_are_refused_in_one_line(image, message, tmp_path):
     (tmp_path / "text.png").write_text("no picture")
     Image.new("RGB", (64, 64), "red").save(tmp_path / "whole.png")
     (tmp_path / "cut.png").write_bytes((tmp_path / "whole.png").read_bytes()[:60])
     image = tmp_path / image if isinstance(image, str) else image
-    with pytest.raises(ArgumentError, match=words) as raised:
+    with pytest.raises(ArgumentError, match=message) as raised:
         of_bare(16).set_images([image])
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"images": []}, "a list"),
         ({"images": "one.png"}, "a list"),
@@ -263,26 +263,26 @@ def test_what_is_no_image_is_one_line(image, words, tmp_path):
         ({"before": -1}, "the number of tokens"),
     ],
 )  # fmt: skip
-def test_images_that_fit_no_call_are_refused(options, words):
+def test_images_that_fit_no_call_are_refused(options, message):
     recording = of_bare(16, batch=2)
     arguments = {"images": list(images(2)), **options}
-    with pytest.raises(ArgumentError, match=words):
+    with pytest.raises(ArgumentError, match=message):
         recording.set_images(arguments.pop("images"), **arguments)
     assert recording.images is None
 
 
-def test_where_no_grid_fits_it_says_how_to_tell_one():
+def test_the_error_without_a_fitting_grid_has_the_remedy():
     with pytest.raises(ArgumentError, match=r"7 tokens.*patches=\(rows, columns\)"):
         of_bare(7).set_images([np.zeros((31, 37, 3), np.uint8)])
 
 
-def test_images_are_in_the_file(tmp_path):
+def test_images_are_saved(tmp_path):
     x = images()
     recording, _ = recorded(of_vision("Dinov2WithRegisters"), pixel_values=x)
     recording.save(tmp_path / "none")
     late = heedful.load(tmp_path / "none")
     assert late[0].key_picture is None
-    late.set_images(list(x))  # the file stores how the model cuts
+    late.set_images(list(x))  # the patches are in the file
     recording.set_images(list(x))
     recording.save(tmp_path / "some")
     for other in (late, heedful.load(tmp_path / "some")):
@@ -306,7 +306,7 @@ def test_images_are_in_the_file(tmp_path):
         lambda tensors, about: about["images"].update(assumed=3),
     ],
 )  # fmt: skip
-def test_what_a_file_says_of_images_is_checked(change, tmp_path):
+def test_damaged_images_are_refused(change, tmp_path):
     x = images()
     recording, _ = recorded(of_vision("ViT"), pixel_values=x)
     recording.set_images(list(x))
@@ -319,7 +319,7 @@ def test_what_a_file_says_of_images_is_checked(change, tmp_path):
         heedful.load(tmp_path / "one")
 
 
-def test_a_patch_larger_than_the_image_is_no_picture():
+def test_a_patch_larger_than_the_image_yields_no_picture():
     recording, _ = recorded(of_vision("ViT"), pixel_values=images(1))
     recording.set_images(list(images(1)))
     recording._images.patches = [Patches("", 64, 64, ("none",) * 17)]  # as in a forged file

@@ -1,4 +1,4 @@
-"""In inference mode torch leaves products and softmaxes whole: what is shown is the same."""
+"""In inference mode, torch does not decompose operations: the recorded maps are the same."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ def softened(scores):
     return scores.softmax(-1)
 
 
-# What meets after queries (B, H, N, d) and keys (B, H, M, d), each with its maps by definition
+# Functions of queries (B, H, N, d) and keys (B, H, M, d), each with its maps by definition
 LAYOUTS = {
     "four axes": (lambda q, k: softened(q @ k.mT) @ k, weighed),
     "keys first": (lambda q, k: softened((k @ q.mT).mT) @ k, weighed),
@@ -29,12 +29,12 @@ LAYOUTS = {
 }
 
 
-def recorded(model, given, mode):
-    """The recording, and whether the output is bit for bit that of the model alone."""
+def recorded(model, inputs, mode):
+    """The recording, and whether the output equals that of the model alone bit for bit."""
     with mode():
-        plain = model(*given)
+        plain = model(*inputs)
         with heedful.record(model) as recording:
-            output = model(*given)
+            output = model(*inputs)
         assert torch.equal(plain, output)
         assert not recording.missed
     return recording
@@ -42,27 +42,27 @@ def recorded(model, given, mode):
 
 @pytest.mark.parametrize("texts", [1, B])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_layouts_are_shown_as_they_are_without_it(layout, texts):
+def test_layouts_are_the_same_in_inference_mode(layout, texts):
     does, maps = LAYOUTS[layout]
     model = Heads(does).eval()
-    given = [torch.randn(texts, length, WIDTH) for length in (N, M)]
+    inputs = [torch.randn(texts, length, WIDTH) for length in (N, M)]
     with torch.no_grad():
-        expected = maps(*model.heads(*given))
-    without = recorded(model, given, torch.no_grad)
-    inside = recorded(model, given, torch.inference_mode)
+        expected = maps(*model.heads(*inputs))
+    without = recorded(model, inputs, torch.no_grad)
+    inside = recorded(model, inputs, torch.inference_mode)
     for recording in (without, inside):
         shows(recording, expected, proof="proved")
-        recording.verify(model, given)
+        recording.verify(model, inputs)
         shows(recording, expected, proof="proved", layout="verified")
 
 
 @pytest.mark.parametrize("kind", [None, torch.bfloat16])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_is_kept_has_its_type_and_each_heads_rows_together(layout, kind):
-    model, given = Heads(LAYOUTS[layout][0]).eval(), torch.randn(B, N, WIDTH)
+def test_stored_tensors_keep_their_type_and_are_contiguous_per_head(layout, kind):
+    model, inputs = Heads(LAYOUTS[layout][0]).eval(), torch.randn(B, N, WIDTH)
     for mode in (torch.no_grad, torch.inference_mode):
         with mode(), heedful.record(model, dtype=kind) as recording:
-            model(given, given)
+            model(inputs, inputs)
         kept = recording[0].causes
         assert kept.query.dtype == kept.key.dtype == (kind or torch.float32)
         assert kept.query.is_contiguous()
@@ -70,26 +70,26 @@ def test_what_is_kept_has_its_type_and_each_heads_rows_together(layout, kind):
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
-def test_what_autocast_has_cast_stays_so(kind):
+def test_tensors_that_autocast_has_cast_keep_their_type(kind):
     model = Heads(lambda query, key: softened(query @ key.mT).to(kind) @ key).eval()
-    given = [torch.randn(1, length, WIDTH) for length in (N, M)]
+    inputs = [torch.randn(1, length, WIDTH) for length in (N, M)]
     with torch.autocast("cpu", kind):
-        [call] = recorded(model, given, torch.inference_mode)
-        query, key = model.heads(*given)
+        [call] = recorded(model, inputs, torch.inference_mode)
+        query, key = model.heads(*inputs)
     assert call.proof == "proved", call.why
     torch.testing.assert_close(call.weights()[None], weighed(query, key).float(), atol=2e-2, rtol=0)
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_a_product_into_a_tensor_that_was_there(mode):
+def test_a_product_into_an_existing_tensor(mode):
     def does(q, k):
         return softened(torch.matmul(q, k.mT, out=q.new_empty(len(q), H, N, M))) @ k
 
     model = Heads(does).eval()
-    given = [torch.randn(1, length, WIDTH) for length in (N, M)]
-    recording = recorded(model, given, mode)
+    inputs = [torch.randn(1, length, WIDTH) for length in (N, M)]
+    recording = recorded(model, inputs, mode)
     with torch.no_grad():
-        shows(recording, weighed(*model.heads(*given)), proof="proved")
+        shows(recording, weighed(*model.heads(*inputs)), proof="proved")
 
 
 class Ragged(torch.nn.Module):
@@ -105,27 +105,27 @@ class Ragged(torch.nn.Module):
         if self.way == "heads of each text":
             query, key = (
                 torch.nested.nested_tensor(
-                    [made(row).unflatten(-1, (H, 4)).transpose(0, 1).contiguous() for row in texts]
+                    [side(row).unflatten(-1, (H, 4)).transpose(0, 1).contiguous() for row in texts]
                 )
-                for made in (self.q, self.k)
+                for side in (self.q, self.k)
             )
-            made = torch.nn.functional.scaled_dot_product_attention(query, key, key)
-            return torch.nested.to_padded_tensor(made, 0.0)
+            result = torch.nn.functional.scaled_dot_product_attention(query, key, key)
+            return torch.nested.to_padded_tensor(result, 0.0)
         texts = torch.nested.nested_tensor(texts, layout=layout)
         query, key = self.q(texts), self.k(texts)
         if self.way == "by hand":
-            made = (query @ key.transpose(1, 2)).softmax(-1) @ key
+            result = (query @ key.transpose(1, 2)).softmax(-1) @ key
         else:
             heads = (side.reshape(2, -1, H, 4).transpose(1, 2) for side in (query, key, key))
-            made = torch.nn.functional.scaled_dot_product_attention(*heads)
-            made = made.transpose(1, 2).reshape(2, -1, 4 * H)
-        return torch.nested.to_padded_tensor(made, 0.0)
+            result = torch.nn.functional.scaled_dot_product_attention(*heads)
+            result = result.transpose(1, 2).reshape(2, -1, 4 * H)
+        return torch.nested.to_padded_tensor(result, 0.0)
 
 
 @pytest.mark.filterwarnings("ignore:.*nested tensors")
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("way", ["by hand", "jagged", "heads of each text"])
-def test_nested_tensors_run_as_they_do_alone_and_are_missed(way, mode):
+def test_nested_tensors_run_unchanged_and_are_missed(way, mode):
     model, x = Ragged(way).eval(), torch.randn(2, 6, WIDTH)
     with mode():
         plain = model(x)

@@ -1,4 +1,4 @@
-"""What ends a recording or a check from outside, such as Ctrl-C, leaves nothing behind."""
+"""After an interruption of a recording or a check, such as Ctrl-C, nothing is left behind."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -13,26 +13,26 @@ import heedful
 
 HOOKS = [name for name in vars(nn.Module()) if "hooks" in name]
 OURS = str(Path(heedful.__file__).parent)
-# Of the context itself, which defers Ctrl-C elsewhere, and of many lines that change nothing
+# Operations of the context itself, which defers Ctrl-C, and operations without effect
 PASSED_OVER = ("record.py", "uninterrupted.py")
 
 
 class Interrupting(TorchDispatchMode):
-    """Raises an error in one of the operations of torch that run, as a signal handler may."""
+    """Raises an error in one operation of torch, as a signal handler may."""
 
     def __init__(self, error, at):
         super().__init__()
-        self.error, self.left = error, at
+        self.error, self.remaining = error, at
 
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
-        self.left -= 1
-        if self.left == 0:
+        self.remaining -= 1
+        if self.remaining == 0:
             raise self.error
         return function(*arguments, **(keywords or {}))
 
 
 @pytest.mark.parametrize("error", [TimeoutError("too slow"), KeyboardInterrupt()])
-def test_an_error_from_outside_leaves_a_call_to_be_checked_again(error):
+def test_after_an_interruption_a_call_can_be_checked_again(error):
     model = Heads(lambda query, key: (query @ key.mT).softmax(-1) @ key)
     x, y = torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH)
     with heedful.record(model) as recording:
@@ -42,7 +42,7 @@ def test_an_error_from_outside_leaves_a_call_to_be_checked_again(error):
         at += 1
         with Interrupting(error, at) as interrupting, suppress(type(error)):
             recording.certificate()
-        is_interrupted = interrupting.left <= 0
-    assert at > 10  # each operation of the check has raised it once
+        is_interrupted = interrupting.remaining <= 0
+    assert at > 10  # every operation of the check was interrupted once
     assert recording[0].proof == "proved"
     torch.testing.assert_close(recording[0].weights(), weighed(*model.heads(x, y))[0])

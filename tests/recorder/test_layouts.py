@@ -1,4 +1,4 @@
-"""The axes of a call: in the usual order, as the user names them, or refused."""
+"""The axes of a call: in the usual order, as passed by the user, or refused."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def ordered(beside, texts, heads=1, *, n=N, m=M, other=None, lengths=(N, M)):
     return tuple(order.count(role) for role in (TEXTS, PARTS, HEADS)), layout, order
 
 
-# axes beside queries and keys, texts, heads of the module → texts, parts, heads
+# batch axes, number of texts, heads of the module → texts, parts, heads
 RULES = [
     ((), 1, 1, (1, 1, 1)),
     ((3,), 1, 3, (1, 1, 3)),
@@ -45,15 +45,15 @@ RULES = [
 
 
 @pytest.mark.parametrize(("beside", "texts", "heads", "counts"), RULES)
-def test_the_first_rule_that_fits_names_the_axes(beside, texts, heads, counts):
+def test_the_first_rule_that_fits_determines_the_roles(beside, texts, heads, counts):
     result, layout, order = ordered(beside, texts, heads)
     assert (result, layout) == (counts, ("usual", ""))
     table = torch.rand(*beside, N, M)
     texts, parts, heads = counts
-    assert torch.equal(order.arranged(table), table.reshape(texts * parts, heads, N, M))
+    assert torch.equal(order.arrange(table), table.reshape(texts * parts, heads, N, M))
 
 
-GUESSED = [  # what else the axes may be
+GUESSED = [  # the other roles that the axes may have
     (((2, 3), None, 3), {}, "the number of texts is unknown"),
     (((4, 3), 4, 3), {"other": 2}, "there may be 2 texts and not 4, by the sizes of the inputs"),
     (((3,), 1, 3), {"n": 14, "lengths": (7,)}, "the 14 queries may be 2 heads of 7 queries"),
@@ -64,9 +64,9 @@ GUESSED = [  # what else the axes may be
 ]
 
 
-@pytest.mark.parametrize(("given", "more", "why"), GUESSED)
-def test_a_layout_is_guessed_where_another_choice_was_possible(given, more, why):
-    _, layout, _ = ordered(*given, **more)
+@pytest.mark.parametrize(("inputs", "more", "why"), GUESSED)
+def test_a_layout_is_guessed_if_several_orders_fit(inputs, more, why):
+    _, layout, _ = ordered(*inputs, **more)
     assert layout.word == "guessed"
     assert why in layout.why
 
@@ -81,12 +81,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("beside", "texts", "heads"), REFUSED)
-def test_what_fits_no_rule_is_refused_with_its_remedy(beside, texts, heads):
+def test_axes_that_fit_no_rule_raise_an_error_with_a_remedy(beside, texts, heads):
     with pytest.raises(ArgumentError, match=r"axes=, or call recording.verify"):
         ordered(beside, texts, heads)
 
 
-def test_widths_are_read_without_computing_a_weight():
+def test_widths_are_read_without_computing_parametrized_weights():
     layers = nn.Sequential(
         nn.Linear(3, 6), nn.Conv1d(6, 8, 1), nn.Embedding(11, 5), nn.LayerNorm(9)
     )
@@ -102,7 +102,7 @@ def attention(query, key):
 
 
 def arranged(how):
-    """Attention of queries and keys (b, h, n, d) that `how` permutes first."""
+    """Attention of queries and keys (b, h, n, d), which `how` permutes first."""
     if how is queries_first:
         return how
     return lambda query, key: attention(how(query), how(key))
@@ -119,7 +119,7 @@ def windows(x):
     return x.unflatten(2, (2, 3)).permute(0, 2, 1, 3, 4)  # b w h n d
 
 
-ORDERS = {  # the axes of a query, and how queries (b, h, n, d) come by them
+ORDERS = {  # the axes of a query, and how to permute (b, h, n, d) to them
     "b h n d": lambda x: x,
     "(b h) n d": lambda x: x.flatten(0, 1),
     "(h b) n d": lambda x: x.transpose(0, 1).flatten(0, 1),
@@ -140,7 +140,7 @@ def maps_of(model, x, order):
 
 
 def are_those(recording, maps):
-    """The parts of each text have these maps."""
+    """Check the maps of the parts of each text."""
     assert recording.missed == {}
     for text, parts in zip(recording.sequences, maps, strict=True):
         [call] = text
@@ -152,7 +152,7 @@ def are_those(recording, maps):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_axes_that_are_told_are_taken_at_their_word(order):
+def test_axes_of_the_user_are_used_as_passed(order):
     model, x = Heads(arranged(ORDERS[order]), heads=3), torch.randn(2, 6, WIDTH)
     recording = looked_at(model, x, axes={"Heads": order})
     are_those(recording, maps_of(model, x, order))
@@ -160,7 +160,7 @@ def test_axes_that_are_told_are_taken_at_their_word(order):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_the_usual_order_is_right_at_once_and_others_once_verified(order):
+def test_the_usual_order_needs_no_verify_but_others_do(order):
     model, x = Heads(arranged(ORDERS[order]), heads=3), torch.randn(2, 6, WIDTH)
     recording = looked_at(model, x, missed=None)
     maps = maps_of(model, x, order)
@@ -171,7 +171,7 @@ def test_the_usual_order_is_right_at_once_and_others_once_verified(order):
     are_those(recording, maps)
 
 
-def test_a_part_that_there_is_not_is_one_line():
+def test_a_missing_part_raises_one_line():
     model = Heads(arranged(windows), heads=3)
     [call] = looked_at(model, torch.randn(1, 6, WIDTH))
     with pytest.raises(ArgumentError, match="part 2; expected part 0 to 1"):
@@ -180,7 +180,7 @@ def test_a_part_that_there_is_not_is_one_line():
 
 
 class Odd(nn.Module):
-    """Five heads whose total width fits none of the module's layers."""
+    """Five heads; their total width is not the width of any layer of the module."""
 
     def __init__(self):
         super().__init__()
@@ -190,7 +190,7 @@ class Odd(nn.Module):
         return attention(x, x)
 
 
-def test_what_is_refused_is_missed_until_its_axes_are_told():
+def test_a_refused_layout_is_missed_unless_axes_are_passed():
     x = torch.randn(2, 5, N, D)
     with heedful.record(model := Odd()) as recording:
         model(x)

@@ -1,4 +1,4 @@
-"""Recordings that grow pass by pass, compared with eager attention over the full text."""
+"""Recordings of running generations, compared with attention over the full text."""
 
 import copy
 
@@ -28,7 +28,7 @@ EAGER = ("GptOssForCausalLM", "GPTNeoForCausalLM")
 SHAPE = {"vocabulary": 30, "context_length": 80, "width": 24, "layers": 2, "heads": 6}
 OURS = {
     "plain": {},
-    "grouped and turned": {"kv_heads": 2, "positions": "rotary"},
+    "grouped and rotary": {"kv_heads": 2, "positions": "rotary"},
     "windowed": {"window": 5},
 }
 TEXT = torch.randint(3, 29, (1, 70), generator=torch.Generator().manual_seed(3))
@@ -41,7 +41,7 @@ def of_ours(**changes):
 
 @torch.inference_mode()
 def grown(model, first, tokens):
-    """The passes of a GPT over a prompt of `first` tokens, and then one for each token."""
+    """Record a pass of a GPT over a prompt of `first` tokens, and then a pass for each token."""
     growing, cache, ids = LiveGeneration(), model.new_cache(1), TEXT[:, :tokens]
     for start, stop in [(0, first), *((n, n + 1) for n in range(first, tokens))]:
         with heedful.record(model) as recording:
@@ -52,9 +52,9 @@ def grown(model, first, tokens):
 
 @pytest.mark.parametrize(
     ("kind", "first", "tokens"),
-    [("plain", 1, 9), ("grouped and turned", 4, 11), ("windowed", 3, 13), ("windowed", 61, 70)],
+    [("plain", 1, 9), ("grouped and rotary", 4, 11), ("windowed", 3, 13), ("windowed", 61, 70)],
 )
-def test_any_length_is_what_one_pass_over_it_gives(kind, first, tokens):
+def test_any_length_equals_one_pass_over_it(kind, first, tokens):
     """70 tokens exceed the initial capacity."""
     growing = grown(model := of_ours(**OURS[kind]), first, tokens)
     assert growing.tokens == tokens
@@ -67,7 +67,7 @@ def test_any_length_is_what_one_pass_over_it_gives(kind, first, tokens):
             call.summary()  # for rows whose log-sum-exps the kernel returned
 
 
-def test_it_is_the_recording_of_the_generation_as_one():
+def test_a_live_generation_equals_the_stitched_one():
     model, cache = of_ours(window=5), of_ours().new_cache(1)
     with torch.inference_mode(), heedful.record(model) as recording:
         for start, stop in [(0, 4), *((n, n + 1) for n in range(4, 12))]:
@@ -117,20 +117,20 @@ def test_an_encoder_decoder_grows_by_its_target():
         assert {call.kind for call in growing.recording(size)} == {"self", "causal", "cross"}
 
 
-def test_the_first_tokens_go_on_by_themselves():
+def test_a_copy_of_the_first_tokens_is_independent():
     growing = grown(of_ours(), 5, 12)
-    before = growing.recording(9)[0]
+    expected = growing.recording(9)[0]
     short = growing.until(9)
     assert (short.tokens, growing.tokens) == (9, 12)
-    with pytest.raises(RunError, match="does not continue"):  # its pass has token 13
-        short.append(_one_more(of_ours()))
-    torch.testing.assert_close(short.recording()[0].weights(), before.weights())
+    with pytest.raises(RunError, match="does not continue"):  # the pass of token 13
+        short.append(_pass_after(of_ours(), 12))
+    torch.testing.assert_close(short.recording()[0].weights(), expected.weights())
     for wrong in (0, 10):
         with pytest.raises(ArgumentError, match="1 to 9"):
             short.recording(wrong)
 
 
-def _one_more(model, tokens=12):
+def _pass_after(model, tokens):
     cache = model.new_cache(1)
     model.hidden_states(TEXT[:, :tokens], cache=cache)
     with heedful.record(model) as recording:
@@ -138,7 +138,7 @@ def _one_more(model, tokens=12):
     return recording
 
 
-def test_its_file_is_that_of_a_recording(tmp_path):
+def test_a_live_generation_can_be_saved(tmp_path):
     growing = grown(of_ours(), 5, 8)
     loaded = heedful.load(growing.recording(7).save(tmp_path / "text.safetensors"))
     for call, other in zip(loaded, growing.recording(7), strict=True):
@@ -146,7 +146,7 @@ def test_its_file_is_that_of_a_recording(tmp_path):
         assert call.shape == (6, 7, 7)
 
 
-def test_what_cannot_be_appended_is_refused():
+def test_batches_and_other_texts_are_not_appended():
     model = of_ours()
     with heedful.record(model) as batch:
         model(TEXT[:, :8].view(2, 4))
@@ -156,7 +156,7 @@ def test_what_cannot_be_appended_is_refused():
     with heedful.record(model) as recording:
         model(TEXT[:, :4])
     growing.append(recording)
-    with heedful.record(model) as anew:  # without its cache
+    with heedful.record(model) as recording:  # without the cache
         model(TEXT[:, :5])
     with pytest.raises(RunError, match="does not continue the pass before it"):
-        growing.append(anew)
+        growing.append(recording)

@@ -1,4 +1,4 @@
-"""Whose names a call shows beside other texts, views, caches and models: its own, or none."""
+"""Token labels beside other texts, views, caches and models: those of its text, or none."""
 
 import weakref
 
@@ -16,7 +16,7 @@ GPT2 = transformers.GPT2Config(**TINY, bos_token_id=0, eos_token_id=0)
 
 
 class Pair(Attends):
-    """Two texts, each for itself, and the second asks the first."""
+    """Self-attention in two texts, and cross-attention from the second to the first."""
 
     def forward(self, source, target):
         x, y = self.table(source), self.table(target)
@@ -25,18 +25,18 @@ class Pair(Attends):
 
 @pytest.mark.parametrize("length", [N, N - 2])
 @pytest.mark.parametrize("texts", [1, 2])
-def test_of_two_inputs_none_is_named_by_the_other(texts, length):
+def test_two_texts_are_not_labelled_with_each_others_tokens(texts, length):
     source, target = IDS[:texts], OTHERS[:texts, :length]
     recording = looked_at(Pair(), source, target, tokenizer=named)
     for b, (first, second, cross) in enumerate(recording.sequences):
-        names = None if length == N else named(source[b])  # of as many tokens it may be either
+        names = None if length == N else named(source[b])  # of equal lengths, the text is ambiguous
         assert first.query_tokens == first.key_tokens == names
         assert second.key_tokens is second.query_tokens is None
         assert cross.query_tokens in (None, named(target[b]))
         assert cross.key_tokens in (None, named(source[b]))
 
 
-def test_ids_that_are_given_twice_name_their_tokens():
+def test_ids_that_are_passed_twice_label_their_tokens():
     for call in looked_at(Pair(), IDS[:1], IDS[:1], tokenizer=named):
         assert call.query_tokens == call.key_tokens == named(IDS[0])
 
@@ -47,7 +47,7 @@ class Asks(Attends):
 
 
 class OwnSeq2Seq(nn.Module):
-    """An encoder and a decoder of one's own."""
+    """A custom encoder and decoder."""
 
     def __init__(self):
         super().__init__()
@@ -62,7 +62,7 @@ class OwnSeq2Seq(nn.Module):
 
 
 @pytest.mark.parametrize("length", [N, N - 1])
-def test_a_decoder_of_ones_own_has_its_names_and_those_of_the_memory(length):
+def test_a_custom_decoder_has_labels_of_its_text_and_of_the_memory(length):
     with torch.no_grad(), heedful.record(model := OwnSeq2Seq(), tokenizer=named) as recording:
         model(IDS[:1], OTHERS[:1, :length])
     source, target = named(IDS[0]), named(OTHERS[0, :length])
@@ -70,7 +70,7 @@ def test_a_decoder_of_ones_own_has_its_names_and_those_of_the_memory(length):
     assert names == [(source, source), (target, target), (target, source)]
 
 
-def test_of_two_texts_that_an_encoder_has_read_none_is_taken_for_the_memory():
+def test_after_two_encoder_passes_the_memory_has_no_labels():
     sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
     config = transformers.T5Config(vocab_size=99, decoder_start_token_id=0, **sizes)
 
@@ -90,7 +90,7 @@ def test_of_two_texts_that_an_encoder_has_read_none_is_taken_for_the_memory():
         assert all(call.query_tokens == named(OTHERS[0, :3]) for call in crosses)
 
 
-def test_a_shorter_text_that_a_layer_was_given_second_has_no_names():
+def test_a_shorter_second_text_of_a_layer_has_no_labels():
     class Both(nn.Module):
         def __init__(self):
             super().__init__()
@@ -107,26 +107,26 @@ def test_a_shorter_text_that_a_layer_was_given_second_has_no_names():
         assert (first.key_tokens, second.key_tokens) == (named(IDS[b]), None)
 
 
-def test_what_a_model_inside_gave_is_not_held_after_the_pass():
+def test_outputs_of_an_inner_model_are_released_after_the_pass():
     class Wraps(nn.Module):
         def __init__(self):
             super().__init__()
-            self.inner, self.held = transformers.GPT2LMHeadModel(GPT2), []
+            self.inner, self.outputs = transformers.GPT2LMHeadModel(GPT2), []
 
         def forward(self, ids):
             logits = self.inner(input_ids=ids.clone()).logits
-            self.held = [weakref.ref(logits)]
+            self.outputs = [weakref.ref(logits)]
             return logits.mean()
 
     model = Wraps()
     with heedful.record(model, tokenizer=named) as recording:
         model(IDS).backward()
-        assert model.held[0]() is None
+        assert model.outputs[0]() is None
     assert recording[0].key_tokens == named(IDS[0])
 
 
 class Few(Attends):
-    """Queries that are learned, a part of the tokens, or of an image."""
+    """Queries that are learned, some of the tokens, or of an image."""
 
     def __init__(self):
         super().__init__()
@@ -139,7 +139,7 @@ class Few(Attends):
 
 
 @pytest.mark.parametrize("texts", [1, 2])
-def test_keys_have_their_names_whatever_asks_them(texts):
+def test_keys_have_labels_with_any_kind_of_queries(texts):
     recording = looked_at(Few(), IDS[:texts], torch.randn(texts, 4, WIDTH), tokenizer=named)
     for b, calls in enumerate(recording.sequences):
         assert len(calls) == 4
@@ -148,7 +148,7 @@ def test_keys_have_their_names_whatever_asks_them(texts):
             assert call.query_tokens is None
 
 
-def test_the_last_token_of_one_text_is_not_named_by_the_only_token_of_another():
+def test_the_last_token_of_a_text_is_not_labelled_with_the_only_token_of_another():
     class Last(Attends):
         def forward(self, source, target):
             y = self.table(target)
@@ -178,7 +178,7 @@ BESIDE = {
 
 @pytest.mark.parametrize("texts", [1, 2])
 @pytest.mark.parametrize("way", BESIDE)
-def test_names_are_of_ids_and_not_of_what_stands_beside_them(way, texts):
+def test_labels_come_from_ids_and_not_from_other_integers(way, texts):
     class Beside(Attends):
         def __init__(self):
             super().__init__()
@@ -204,7 +204,7 @@ MOVED = {
 
 
 @pytest.mark.parametrize("way", MOVED)
-def test_a_model_inside_has_the_names_of_the_ids_that_it_was_given(way):
+def test_an_inner_model_has_labels_of_the_ids_that_it_was_passed(way):
     class Wraps(nn.Module):
         def __init__(self):
             super().__init__()
@@ -218,7 +218,7 @@ def test_a_model_inside_has_the_names_of_the_ids_that_it_was_given(way):
         assert call.query_tokens == call.key_tokens == named(MOVED[way](IDS)[b])
 
 
-def test_each_of_two_caches_goes_on_with_its_own_text_or_has_no_names():
+def test_each_of_two_caches_continues_its_own_text_or_has_no_labels():
     class Streams(nn.Module):
         def __init__(self):
             super().__init__()
@@ -243,21 +243,21 @@ def test_each_of_two_caches_goes_on_with_its_own_text_or_has_no_names():
         assert call.key_tokens in (named(text[:M]), None)
 
 
-def test_dicts_of_different_arguments_are_texts_without_names():
+def test_dictionaries_of_different_arguments_are_texts_without_labels():
     class Sides(Attends):
         def forward(self, query, document):
             x, y = (self.table(side["ids"]) for side in (query, document))
             return self.attend(x, x), self.attend(y, y), self.attend(x, y)
 
-    model, given = Sides().eval(), [{"ids": IDS[:1]}, {"ids": OTHERS[:1, :4]}]
-    recording = looked_at(model, *given, tokenizer=named)
+    model, inputs = Sides().eval(), [{"ids": IDS[:1]}, {"ids": OTHERS[:1, :4]}]
+    recording = looked_at(model, *inputs, tokenizer=named)
     assert {(call.proof, call.batch, call.key_tokens) for call in recording} == {
         ("proved", 1, None)
     }
-    assert recording.verify(model, given) == {"verified": 3}
+    assert recording.verify(model, inputs) == {"verified": 3}
 
 
-def test_one_tensor_given_twice_has_the_names_of_its_ids():
+def test_a_tensor_that_is_passed_twice_has_labels_of_its_ids():
     class Learns(Attends):
         def forward(self, labels, kinds, ids):
             x = self.table(ids)
@@ -267,7 +267,7 @@ def test_one_tensor_given_twice_has_the_names_of_its_ids():
     assert call.key_tokens == named(IDS[0])
 
 
-def test_what_asks_an_image_is_not_named_by_the_only_token_of_a_text():
+def test_queries_of_an_image_are_not_labelled_with_the_only_token_of_a_text():
     class Looks(Attends):
         def __init__(self):
             super().__init__()
@@ -280,7 +280,7 @@ def test_what_asks_an_image_is_not_named_by_the_only_token_of_a_text():
     assert call.query_tokens is call.key_tokens is None
 
 
-def test_a_cache_of_a_model_inside_goes_on_from_pass_to_pass():
+def test_a_cache_of_an_inner_model_continues_from_pass_to_pass():
     class Wraps(nn.Module):
         def __init__(self):
             super().__init__()
@@ -298,7 +298,7 @@ def test_a_cache_of_a_model_inside_goes_on_from_pass_to_pass():
 
 
 @pytest.mark.parametrize("texts", [1, 2])
-def test_the_first_step_of_a_decoder_has_the_name_of_its_token(texts):
+def test_the_first_step_of_a_decoder_has_the_label_of_its_token(texts):
     class Translates(nn.Module):
         def __init__(self):
             super().__init__()
@@ -315,7 +315,7 @@ def test_the_first_step_of_a_decoder_has_the_name_of_its_token(texts):
 
 
 @pytest.mark.parametrize("keys", ["learned", "learned and read"])
-def test_a_learned_query_is_not_named_by_the_only_token_of_the_pass(keys):
+def test_a_learned_query_is_not_labelled_with_the_only_token_of_the_pass(keys):
     class Asks(Attends):
         def __init__(self):
             super().__init__()
@@ -336,7 +336,7 @@ T5 = transformers.T5Config(
 
 
 @pytest.mark.parametrize("form", [lambda memory: (memory,), lambda memory: [memory]])
-def test_a_memory_that_is_handed_on_has_the_texts_and_names_of_what_was_read(form):
+def test_a_memory_that_is_passed_on_has_the_labels_of_its_text(form):
     class HandsOn(nn.Module):
         def __init__(self):
             super().__init__()
@@ -355,7 +355,7 @@ def test_a_memory_that_is_handed_on_has_the_texts_and_names_of_what_was_read(for
         assert (calls[2].query_tokens, calls[2].key_tokens) == (named(target[b]), named(ids[b]))
 
 
-def test_vectors_that_a_model_inside_is_given_have_no_names():
+def test_vectors_that_are_passed_to_an_inner_model_have_no_labels():
     class Embeds(nn.Module):
         def __init__(self):
             super().__init__()

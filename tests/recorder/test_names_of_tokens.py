@@ -1,4 +1,4 @@
-"""Which names a call shows in models of one's own: those of the ids, by position, or none."""
+"""Token labels in custom models: those of the ids, by position, or none."""
 
 import pytest
 import torch
@@ -30,13 +30,13 @@ def half_of(x):
 @pytest.mark.parametrize(
     "change", [lambda x: x, lambda x: x * 2 + 1, lambda x: x + torch.ones(N, 1)]
 )
-def test_vectors_in_their_places_have_the_names_of_their_ids(change):
+def test_vectors_at_their_positions_have_the_labels_of_their_ids(change):
     recording = looked_at(Changes(change), IDS, tokenizer=named)
     for b, [call] in enumerate(recording.sequences):
         assert call.query_tokens == call.key_tokens == named(IDS[b])
 
 
-def test_channels_have_no_names():
+def test_channels_have_no_labels():
     class Channels(Attends):
         def forward(self, ids):
             x = self.table(ids)
@@ -51,7 +51,7 @@ def test_channels_have_no_names():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_flex_attention_of_ones_own_has_names():
+def test_flex_attention_of_the_user_has_labels():
     class Flex(Attends):
         def forward(self, ids):
             x = self.table(ids)
@@ -66,7 +66,7 @@ def test_flex_attention_of_ones_own_has_names():
 
 
 class Fused(nn.Module):
-    """Layers of torch's own, which run as one kernel where no gradient is asked for."""
+    """Encoder layers of torch, which run as one kernel without gradients."""
 
     def __init__(self, kind):
         super().__init__()
@@ -85,7 +85,7 @@ class Fused(nn.Module):
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("kind", ["encoder", "attention"])
 @pytest.mark.parametrize("pads", [0, 2])
-def test_fused_layers_have_names_without_padding(kind, pads):
+def test_fused_layers_have_labels_without_padding(kind, pads):
     padding = torch.zeros(2, N, dtype=torch.bool)
     padding[1, N - pads :] = True
     with torch.no_grad(), heedful.record(model := Fused(kind).eval(), tokenizer=named) as recording:
@@ -96,7 +96,7 @@ def test_fused_layers_have_names_without_padding(kind, pads):
             assert (call.proof, call.key_tokens) == ("proved", named(IDS[b, ~padding[b]]))
 
 
-def test_a_model_of_transformers_inside_another_is_asked_what_it_reads():
+def test_the_ids_are_those_of_the_model_of_transformers_inside_another():
     config = transformers.BertConfig(
         vocab_size=80,
         hidden_size=16,
@@ -121,7 +121,7 @@ def test_a_model_of_transformers_inside_another_is_asked_what_it_reads():
     assert third.key_tokens == ["t0", *named(IDS[0, :-1])]
 
 
-def test_means_that_ask_what_they_are_of_are_no_text_that_has_grown():
+def test_means_of_tokens_as_queries_are_not_a_growing_cache():
     class Landmarks(Attends):
         def forward(self, ids):
             x = self.table(ids)
@@ -134,7 +134,7 @@ def test_means_that_ask_what_they_are_of_are_no_text_that_has_grown():
     assert calls[1].key_tokens in (None, named(IDS[0]))
 
 
-def test_pieces_of_features_among_tokens_have_no_names():
+def test_slices_of_features_have_no_labels():
     class Pieces(Attends):
         def forward(self, ids):
             x = self.table(ids)

@@ -1,4 +1,4 @@
-"""What weights times values cannot see: texts and heads that change places; and what they can."""
+"""Faults that weights × values does not detect (exchanged texts and heads), and some it does."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def weighed(query, key, scale=1.0):
 
 
 def shows(recording, maps):
-    """Each text, or each part of a text, is its map."""
+    """Check the map of each text or part."""
     calls = [part for [call] in recording.sequences for part in call.parts]
     assert len(calls) == len(maps)
     for call, map_ in zip(calls, maps, strict=True):
@@ -32,9 +32,9 @@ def attends(query):
     return scaled_dot_product_attention(query, query, query)
 
 
-def test_heads_before_texts_in_one_axis_are_exact_where_told():
+def test_heads_before_texts_in_one_axis_are_exact_with_axes():
     x = torch.randn(H * B, N, D)
-    beside = torch.zeros(B, 3, 7, dtype=torch.long)  # which tells of how many texts it is
+    beside = torch.zeros(B, 3, 7, dtype=torch.long)  # the ids determine the number of texts
     model = Given(lambda x, other: attends(other))
     with heedful.record(model, axes={"Given": "(h b) n d"}) as recording:
         model(beside, x)
@@ -49,8 +49,8 @@ def test_einsums_of_windows_are_parts_of_their_texts():
             self.project = nn.Linear(H * D, 3 * H * D)
 
         def forward(self, x):
-            made = self.project(x).unflatten(-1, (3 * H, D)).permute(3, 0, 1, 2, 4)
-            q, k, v = made.chunk(3, dim=0)  # (H, B, windows, N, D)
+            result = self.project(x).unflatten(-1, (3 * H, D)).permute(3, 0, 1, 2, 4)
+            q, k, v = result.chunk(3, dim=0)  # (H, B, windows, N, D)
             weights = torch.einsum("hbwpc,hbwqc->hbwpq", q, k).softmax(-1)
             return torch.einsum("hbwij,hbwjc->hbwic", weights, v)
 
@@ -82,7 +82,7 @@ def test_texts_of_a_dictionary_are_counted():
     assert recording[0].layout == "usual"
 
 
-def test_a_layer_that_does_not_use_the_interface_is_seen_and_keeps_its_number():
+def test_a_layer_without_the_interface_is_recorded_with_its_number():
     config = transformers.LlamaConfig(
         vocab_size=30, hidden_size=32, intermediate_size=48, num_hidden_layers=3,
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=32,
@@ -90,7 +90,7 @@ def test_a_layer_that_does_not_use_the_interface_is_seen_and_keeps_its_number():
     model = transformers.LlamaModel(config).eval()
 
     class ByHand(nn.Module):
-        """In the place of a layer's attention."""
+        """Replaces the attention of a layer."""
 
         def __init__(self, before):
             super().__init__()
@@ -100,8 +100,8 @@ def test_a_layer_that_does_not_use_the_interface_is_seen_and_keeps_its_number():
 
         def forward(self, hidden_states, **keywords):
             q, k, v = (
-                made(hidden_states).unflatten(-1, (-1, 8)).transpose(1, 2)
-                for made in (self.q_proj, self.k_proj, self.v_proj)
+                layer(hidden_states).unflatten(-1, (-1, 8)).transpose(1, 2)
+                for layer in (self.q_proj, self.k_proj, self.v_proj)
             )
             k, v = (side.repeat_interleave(2, dim=1) for side in (k, v))
             hidden = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).triu(1)
@@ -121,8 +121,8 @@ def test_a_layer_that_does_not_use_the_interface_is_seen_and_keeps_its_number():
     near(recording[1].weights(), model.layers[1].self_attn.map[0])
 
 
-def test_a_bias_that_nobody_saw_is_found_on_a_head_whose_values_are_small():
-    """In bfloat16 and beside heads whose output is thirty times as large."""
+def test_the_check_detects_a_missing_bias_on_a_head_with_small_values():
+    """In bfloat16, beside heads with outputs thirty times as large."""
     q, k, v = torch.randn(3, B, H, 16, 8, dtype=torch.bfloat16)
     v = v.clone()
     v[:, 1] *= 0.03
@@ -131,14 +131,14 @@ def test_a_bias_that_nobody_saw_is_found_on_a_head_whose_values_are_small():
     with heedful.record(model := Given(scaled_dot_product_attention)) as recording:
         model(q, k, v, bias.to(q.dtype))
     [capture] = recording._captures
-    evidence = replace(capture.checked)
+    evidence = replace(capture.check_source)
     assert recording[0].check.passed
-    capture.bias = None  # as if it had not been seen
+    capture.bias = None  # as if the door had missed it
     causes = [capture.inputs(text) for text in range(B)]
     check, _ = certificate.certify(causes, capture.tokens, evidence)
     assert not check.passed
     assert "head 1" in check.where
-    capture.checked = check
+    capture.check_source = check
     recording._calls.clear()
     assert recording[0].proof == "refuted"
     with pytest.raises(RunError, match="head 1 of sequence"):
@@ -151,13 +151,13 @@ def attended(query, key):
 
 @pytest.mark.filterwarnings("ignore:attention of Heads was not recorded")
 @pytest.mark.parametrize("does", [attended, lambda q, k: scaled_dot_product_attention(q, k, k)])
-def test_a_head_that_is_asked_for_in_vain_is_missed_in_clear_words(does):
+def test_a_missing_head_is_reported(does):
     with heedful.record(model := Heads(does), heads=[99]) as recording:
         model(torch.randn(1, N, WIDTH))
     assert recording.missed == {"Heads": "head 99 of Heads; expected heads from 0 to 2"}
 
 
-def test_a_verified_pass_can_still_go_backward():
+def test_a_backward_pass_is_possible_after_verify():
     class Normed(Heads):
         def __init__(self):
             super().__init__(attended)

@@ -43,7 +43,7 @@ def watch(report, claim):
     original = fast.attention
 
     def attention(query, key, value):
-        with claim() as is_wanted:  # no other door reports what runs inside
+        with claim() as is_wanted:  # no other door reports calls inside
             output = original(query, key, value)
         if is_wanted:
             report(observed, query, key, value, output)
@@ -82,7 +82,7 @@ class Model(nn.Module):
 
 
 @pytest.mark.parametrize("kernel", [in_numpy, in_torch])
-def test_the_call_is_told_proved_and_right(kernel, monkeypatch):
+def test_the_call_is_proved_and_exact(kernel, monkeypatch):
     monkeypatch.setattr(fast, "attention", kernel)
     query, key, value = torch.randn(B, H, N, D), torch.randn(B, G, M, D), torch.randn(B, G, M, V)
     with heedful.record(model := Model()) as recording:
@@ -107,7 +107,7 @@ def test_a_wrong_scale_is_refuted(monkeypatch):
     assert run()[0].proof == "refuted"
 
 
-def test_an_error_in_the_door_ends_no_pass(monkeypatch):
+def test_an_error_in_the_door_does_not_end_the_pass(monkeypatch):
     monkeypatch.delattr(fast, "scale")
     with pytest.warns(UserWarning, match="attention of Model was not recorded"):
         recording = run()

@@ -9,8 +9,8 @@ from torch.nn.functional import dropout, scaled_dot_product_attention
 from heedful.recorder.doors.tape import NO_MAP, UNUSED
 from heedful.recorder.doors.tape_inputs import ALONE
 
-SILENT = "an OtherAttention, and no attention was seen in it"
-NO_PRODUCT = "a softmax without a product of queries and keys, over no axis of tokens"
+SILENT = "an OtherAttention, but no attention was detected in it"
+NO_PRODUCT = "a softmax without a product of queries and keys, and not over tokens"
 
 
 def given(*lengths, texts=B):
@@ -100,13 +100,13 @@ NONE = {
 
 
 @pytest.mark.parametrize("way", NONE)
-def test_what_looks_alike(way):
+def test_similar_operations_are_missed(way):
     does, reason = NONE[way]
     is_missed(lambda query, key: does(query @ key.mT, key), reason)
 
 
 @pytest.mark.parametrize("does", [lambda x: (x @ x.mT).sigmoid() @ x, lambda x: x.exp() @ x.mT @ x])
-def test_a_model_without_any_softmax_is_told(does):
+def test_a_model_without_a_softmax_is_reported(does):
     looked_at(Given(does), torch.randn(B, N, D), missed={"Given": "no softmax and product"})
 
 
@@ -129,7 +129,7 @@ def linear_over_an_image(query, key):
     return torch.einsum("b h d e, b h d n -> b h e n", context, query)
 
 
-@pytest.mark.parametrize("keys", [N, M])  # of both sides as many, or not
+@pytest.mark.parametrize("keys", [N, M])  # equal and unequal numbers of queries and keys
 @pytest.mark.parametrize("does", [linear, linear_in_einsums, linear_over_an_image])
 def test_linear_attention_is_missed(does, keys):
     is_missed(does, NO_PRODUCT, (N, keys))
@@ -143,7 +143,7 @@ def test_linear_attention_without_any_softmax(does):
 
 
 class Asked(nn.Module):
-    """The queries are a parameter: their product with keys might also be a layer's."""
+    """The queries are a parameter: their product with keys looks like that of a layer."""
 
     def __init__(self):
         super().__init__()
@@ -176,13 +176,13 @@ def gated(change):
 
 
 @pytest.mark.parametrize("way", GATED)
-def test_weights_that_became_less_after_their_softmax_are_shown_as_they_met_values(way):
+def test_weights_that_are_reduced_after_the_softmax_are_recorded_as_used(way):
     model, inputs = gated(GATED[way]), given(N, M)
     recording = looked_at(model, *inputs)
     expected = GATED[way](weighed(*model.heads(*inputs)))
     shows(recording, expected, proof="proved", layout="usual")
     lacking, sink = 1 - expected[0].sum(-1), recording[0].learned_sink()
-    near(sink.nan_to_num(nan=1.0), lacking)  # NaN where nothing is left of a row
+    near(sink.nan_to_num(nan=1.0), lacking)  # NaN for rows of zeros
 
 
 DROPPED = {
@@ -193,14 +193,14 @@ DROPPED = {
 
 
 @pytest.mark.parametrize("way", DROPPED)
-def test_of_a_gate_beside_dropout_the_gate_is_shown(way):
+def test_a_gate_is_recorded_without_the_dropout_beside_it(way):
     model, inputs = gated(DROPPED[way]), given(N, M)
     expected = weighed(*model.heads(*inputs)) * GATE
     shows(looked_at(model, *inputs), expected, proof="unproved", layout="usual")
 
 
-def test_shares_of_queries_that_become_means_of_keys_are_a_map():
-    """As in slot attention: a softmax over the queries, then rows that sum to one."""
+def test_a_softmax_over_queries_with_normalised_rows_is_a_map():
+    """As in slot attention: a softmax over the queries, then a division by the sums of rows."""
 
     def maps(query, key):
         shares = (query @ key.mT).softmax(-2)
@@ -219,8 +219,8 @@ MIXES = {
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize("is_learned", [True, False])
 @pytest.mark.parametrize("way", ["an einsum", "a layer", "head by head"])
-def test_heads_that_talk_after_the_softmax(mix, is_learned, way):
-    """As in CaiT and DeepViT: a mixture of several softmaxes, whose rows may sum to one."""
+def test_heads_that_are_mixed_after_the_softmax(mix, is_learned, way):
+    """As in CaiT and DeepViT: a mixture of several softmaxes. Its rows may sum to one."""
 
     class Talks(Heads):
         def __init__(self):
@@ -243,7 +243,7 @@ def test_heads_that_talk_after_the_softmax(mix, is_learned, way):
 
 @pytest.mark.parametrize("texts", [1, 2])
 @pytest.mark.parametrize("way", ["an einsum", "a layer"])
-def test_heads_that_talk_before_the_softmax_are_weights_alone(way, texts):
+def test_heads_that_are_mixed_before_the_softmax_are_weights_alone(way, texts):
     class Talks(Heads):
         def __init__(self):
             super().__init__(self.talk)
@@ -264,7 +264,7 @@ def test_heads_that_talk_before_the_softmax_are_weights_alone(way, texts):
     shows(recording, expected, door=ALONE, proof="proved", layout="guessed")
 
 
-def test_scores_that_are_no_product_are_weights_alone():
+def test_scores_that_are_not_a_product_are_weights_alone():
     """As in Bahdanau et al.: the tanh of a sum, weighted by a layer."""
 
     class Added(Heads):
@@ -303,7 +303,7 @@ def test_differential_attention_is_never_a_sink(way, rate):
         return (first - rate * second) @ key
 
     model, inputs = Heads(differ), given(N, M)
-    # halves of a head are narrower than the module, which fits no rule
+    # halves of a head are narrower than the module, so no rule fits
     recording = looked_at(model, *inputs, missed=None, axes={"Heads": "b h n d"})
     if way == "outputs":
         assert (len(recording), recording.missed) == (2, {})
@@ -334,7 +334,7 @@ POOLED = {
 
 @pytest.mark.parametrize("texts", [1, 3])
 @pytest.mark.parametrize("way", POOLED)
-def test_pooling_by_a_product_is_shown_by_its_weights_alone(way, texts):
+def test_pooling_by_a_product_is_recorded_as_weights_alone(way, texts):
     model, x = Pools(POOLED[way]), torch.randn(texts, M, WIDTH)
     expected = (x @ model.asks).softmax(-1).detach()[:, None, None]
     shows(looked_at(model, x), expected, door=ALONE, proof="proved", layout="guessed")
@@ -369,7 +369,7 @@ class Experts(nn.Module):
 
 @pytest.mark.parametrize("texts", [1, 2])
 @pytest.mark.parametrize("way", ["of each token", "in one axis", "one by one"])
-def test_a_router_is_no_attention_and_hides_none(way, texts):
+def test_a_router_is_not_attention_and_hides_none(way, texts):
     model, (x,) = Experts(way), given(N, texts=texts)
     recording = looked_at(model, x, missed=None)
     assert set(recording.missed) <= {"Experts"}
@@ -391,7 +391,7 @@ def test_a_module_after_a_gate_runs_once(dim):
     looked_at(Gates(), torch.randn(B, N, D), missed={"Gates": "no scaled_dot_product_attention"})
 
 
-def test_a_kernel_beside_it_is_shown():
+def test_a_kernel_beside_attention_by_hand_is_recorded():
     def both(x):
         return (x @ x.mT).softmax(-2) @ x, scaled_dot_product_attention(x, x, x)
 

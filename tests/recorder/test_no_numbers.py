@@ -1,4 +1,4 @@
-"""Queries, keys and biases with NaN or infinity in them: no other row is shown as it is not."""
+"""Queries, keys and biases with NaN or infinity: all other rows are recorded correctly."""
 
 import pytest
 import torch
@@ -13,12 +13,12 @@ H, D, N, NAN, INF = 3, 4, 20, torch.nan, torch.inf
 NEAR = {torch.float64: 1e-11, torch.float32: 3e-6, torch.float16: 2e-5, torch.bfloat16: 2e-5}
 OF_KERNELS = NEAR | {torch.float16: 5e-3, torch.bfloat16: 5e-2}
 every_type = pytest.mark.parametrize("kind", NEAR)
-every_row = pytest.mark.parametrize("row", [0, 1])  # one that is compared, and one that is not
+every_row = pytest.mark.parametrize("row", [0, 1])  # a row that is compared, and another one
 PLACES = torch.arange(N)
 
 
 class Shown(Heads):
-    """Attention with what `weights` gives, or by a kernel, `attend`, that gives the same."""
+    """Attention with the result of `weights`, or by an equivalent kernel, `attend`."""
 
     def __init__(self, weights, attend=None):
         super().__init__(self.attend, H, D)
@@ -33,23 +33,24 @@ class Shown(Heads):
         return self.weights(*self.met).double()
 
 
-def shown(model, kind, texts=1, **given):
-    """The calls of a model whose inputs are random, one for each text."""
+def calls_of(model, kind, texts=1, **inputs):
+    """The calls of a model with random inputs, one for each text."""
     torch.manual_seed(3)
     with torch.no_grad(), heedful.record(model.to(kind)) as recording:
-        model(torch.randn(texts, N, WIDTH, dtype=kind), **given)
+        model(torch.randn(texts, N, WIDTH, dtype=kind), **inputs)
     assert not recording.missed
     return [sequence[0] for sequence in recording.sequences]
 
 
 def check(model, kind, near=NEAR, **options):
-    """Weights as the model has them; a row without any is shown as nothing."""
-    for call, true in zip(shown(model, kind, **options), model.true, strict=True):
+    """Check the weights against those of the model; a row of NaN is recorded as zeros."""
+    for call, true in zip(calls_of(model, kind, **options), model.true, strict=True):
         assert call.proof in ("proved", "unproved"), call.why
-        made = call.weights().double()
-        is_nothing = true.isnan().all(dim=-1, keepdim=True) & (made == 0).all(dim=-1, keepdim=True)
+        result = call.weights().double()
+        is_nothing = true.isnan().all(dim=-1, keepdim=True)
+        is_nothing &= (result == 0).all(dim=-1, keepdim=True)
         true = true.masked_fill(is_nothing, 0.0)
-        torch.testing.assert_close(made, true, atol=near[kind], rtol=0, equal_nan=True)
+        torch.testing.assert_close(result, true, atol=near[kind], rtol=0, equal_nan=True)
 
 
 def changed(tensor, *place, to=NAN):
@@ -76,17 +77,17 @@ def none(key, place=slice(None), to=NAN):
     return changed(key, 0, place, 4, to=to)
 
 
-BY_HAND = {  # scores of queries and keys, in which one row is another
-    "a query that is none": lambda q, k, row: changed(q, 0, 0, row) @ k.mT,
-    "a query that is none in a row of one number": lambda q, k, row: (
+BY_HAND = {  # scores of queries and keys, with one changed row
+    "a query of NaN": lambda q, k, row: changed(q, 0, 0, row) @ k.mT,
+    "a query of NaN in a row of one number": lambda q, k, row: (
         (changed(q, 0, 0, row) @ k.mT).masked_fill(hidden(row), -1e4)),
-    "a row of the least number beside a query that is none": lambda q, k, row: (
+    "a row of the least number beside a query of NaN": lambda q, k, row: (
         changed(q, 0, 2, row) @ k.mT + added(row, q.dtype, least(q.dtype))),
     "the least number twice": lambda q, k, row: q @ k.mT + 2 * added(row, q.dtype, least(q.dtype)),
-    "a key that is none": lambda q, k, row: (q @ none(k).mT).masked_fill(PLACES == 4, -INF),
+    "a key of NaN": lambda q, k, row: (q @ none(k).mT).masked_fill(PLACES == 4, -INF),
     "one times zero": lambda q, k, row: (
         (q @ none(k, 1).mT) * (~hidden(row, 4)).to(q) - 1e4 * hidden(row, 4)),
-    "a bias that is none": lambda q, k, row: q @ k.mT + added(row, q.dtype, NAN, 0),
+    "a bias of NaN": lambda q, k, row: q @ k.mT + added(row, q.dtype, NAN, 0),
     "an infinite bias": lambda q, k, row: q @ k.mT + added(row, q.dtype, INF, 2),
     "whole numbers": lambda q, k, row: (
         q @ k.mT + ((PLACES - PLACES[:, None]) // 4) + hidden(row) * -10_000),
@@ -99,7 +100,7 @@ BY_HAND = {  # scores of queries and keys, in which one row is another
     "queries with no room": lambda q, k, row: (
         changed(q, 0, 0, row, to=torch.finfo(q.dtype).max) @ none(k, to=10.0).mT),
     "scores that rounding moves": lambda q, k, row: q * 300 @ k.mT,
-    "a cap beside a query that is none": lambda q, k, row: (
+    "a cap beside a query of NaN": lambda q, k, row: (
         (changed(q, 0, 2, row) @ k.mT).tanh() * 20),
 }  # fmt: skip
 
@@ -107,19 +108,19 @@ BY_HAND = {  # scores of queries and keys, in which one row is another
 @every_row
 @every_type
 @pytest.mark.parametrize("way", BY_HAND)
-def test_by_hand_weights_are_the_models_own(way, kind, row):
+def test_weights_by_hand_equal_those_of_the_model(way, kind, row):
     check(Shown(lambda q, k: BY_HAND[way](q, k, row).softmax(-1).to(kind)), kind)
 
 
-def by_kernel(given, mask, kind):
-    """Attention by torch's kernel, with what `given` makes of queries and keys."""
+def by_kernel(change, mask, kind):
+    """Attention by a kernel of torch, with queries and keys changed by `change`."""
     wide = torch.promote_types(kind, torch.float32)
 
     def attend(query, key):
-        return scaled_dot_product_attention(*given(query, key), key, attn_mask=mask)
+        return scaled_dot_product_attention(*change(query, key), key, attn_mask=mask)
 
     def weights(query, key):
-        query, key = given(query, key)
+        query, key = change(query, key)
         scores = (query @ key.mT).to(wide) * D**-0.5
         if mask is None or mask.dtype != torch.bool:
             return (scores if mask is None else scores + mask).softmax(-1).to(kind)
@@ -129,7 +130,7 @@ def by_kernel(given, mask, kind):
 
 
 KERNEL = {  # queries and keys, and a mask
-    "a query that is none": lambda row, kind: (lambda q, k: (changed(q, 0, 0, row), k), None),
+    "a query of NaN": lambda row, kind: (lambda q, k: (changed(q, 0, 0, row), k), None),
     "and the least number hides a part of another row": lambda row, kind: (
         lambda q, k: (changed(q, 0, 0, 7), k), added(row, kind, least(kind), slice(1, 9))),
     "an infinite query in that row": lambda row, kind: (
@@ -148,45 +149,45 @@ KERNEL = {  # queries and keys, and a mask
 
 
 def check_rows(model, kind, **options):
-    """Rows that have numbers in the model are shown with them; a record with others says so."""
-    calls = shown(model, kind, **options)
+    """Check the rows that are finite in the model; a call with other rows reports that."""
+    calls = calls_of(model, kind, **options)
     for call, true in zip(calls, model.true, strict=True):
-        made, length = call.weights().double(), call.shape[1]
-        of_numbers = true[:, :length].isfinite().all(-1)  # of padding there are none
+        result, length = call.weights().double(), call.shape[1]
+        of_numbers = true[:, :length].isfinite().all(-1)  # padding has no rows
         expected = true[:, :length, :length][of_numbers]
-        torch.testing.assert_close(made[of_numbers], expected, atol=OF_KERNELS[kind], rtol=0)
+        torch.testing.assert_close(result[of_numbers], expected, atol=OF_KERNELS[kind], rtol=0)
         assert (call.proof, "queries or keys are NaN or infinite" in call.why) == ("unproved", True)
 
 
 @every_row
 @every_type
 @pytest.mark.parametrize("way", KERNEL)
-def test_rows_of_numbers_of_a_kernel_are_the_models_own(way, kind, row):
+def test_finite_rows_of_a_kernel_equal_those_of_the_model(way, kind, row):
     check_rows(by_kernel(*KERNEL[way](row, kind), kind), kind)
 
 
 @every_row
 @every_type
 @pytest.mark.parametrize("number", [NAN, "least"])
-def test_a_bias_of_a_kernel_that_is_none_or_the_least_number(number, kind, row):
+def test_a_bias_of_a_kernel_that_is_nan_or_the_lowest_number(number, kind, row):
     mask = added(row, kind, least(kind) if number == "least" else number, slice(1, 9))
     check(by_kernel(lambda q, k: (q, k), mask, kind), kind, OF_KERNELS)
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_a_text_that_is_none_leaves_the_others_theirs(side):
-    def given(*sides):
+def test_a_text_of_nan_does_not_change_other_texts(side):
+    def change(*sides):
         return [changed(tensor, 1) if at == side else tensor for at, tensor in enumerate(sides)]
 
-    check_rows(by_kernel(given, None, torch.float32), torch.float32, texts=3)
-    model = Shown(lambda q, k: (given(q, k)[0] @ given(q, k)[1].mT).softmax(-1))
+    check_rows(by_kernel(change, None, torch.float32), torch.float32, texts=3)
+    model = Shown(lambda q, k: (change(q, k)[0] @ change(q, k)[1].mT).softmax(-1))
     check(model, torch.float32, texts=3)
 
 
 @pytest.mark.parametrize("mask", ["boolean", -INF])
 @pytest.mark.parametrize("no_number", [NAN, INF, -INF])
-def test_padding_that_is_none_leaves_the_other_text_its_own(no_number, mask):
-    """Where minus infinity is added, its keys make none of every row of their text."""
+def test_padding_of_nan_does_not_change_the_other_text(no_number, mask):
+    """If minus infinity is added, its keys turn every row of their text into NaN."""
 
     class Padded(Shown):
         def forward(self, x, attention_mask):
@@ -208,8 +209,8 @@ def test_padding_that_is_none_leaves_the_other_text_its_own(no_number, mask):
 
 
 @pytest.mark.parametrize("is_by_hand", [True, False])
-def test_a_text_that_sees_nothing_makes_no_model_causal(is_by_hand):
-    """Of the zeros that its weights are shown as, none stands after its query."""
+def test_a_fully_masked_text_does_not_make_a_model_causal(is_by_hand):
+    """Its weights are recorded as zeros, which do not show that a model is causal."""
     sees = torch.ones(2, 1, N, N, dtype=torch.bool)
     sees[1] = False
 
@@ -223,12 +224,12 @@ def test_a_text_that_sees_nothing_makes_no_model_causal(is_by_hand):
     assert [call.kind for calls in recording.sequences for call in calls] == ["self"] * 2
 
 
-@pytest.mark.parametrize("is_small", [True, False])  # others are looked at later
-def test_values_that_are_none_prove_nothing(is_small, monkeypatch):
+@pytest.mark.parametrize("is_small", [True, False])  # large ones are checked later
+def test_values_of_nan_prove_nothing(is_small, monkeypatch):
     monkeypatch.setattr(evidence, "SMALL", evidence.SMALL if is_small else 0)
     values = torch.randn(1, H, N, D).masked_fill(PLACES[:, None] == N - 1, NAN)
     model = Shown(None, lambda q, k: scaled_dot_product_attention(q, k, values))
-    assert [call.proof for call in shown(model, torch.float32)] == ["unproved"]
+    assert [call.proof for call in calls_of(model, torch.float32)] == ["unproved"]
 
 
 @pytest.mark.parametrize("of_all", [False, True])

@@ -1,4 +1,4 @@
-"""One query of additive scores: its weights alone are known, and a pool has none that are asked."""
+"""One query with additive scores: only its weights are recorded; a pool has no keys."""
 
 import pytest
 import torch
@@ -22,36 +22,36 @@ class Additive(nn.Module):
         return self.does(self, query, keys) @ keys
 
     def weights(self, query, keys):
-        """(texts, 1, M), as Bahdanau's, with an axis for the one query."""
+        """Weights (texts, 1, M), as in Bahdanau et al., with an axis for the single query."""
         scores = self.score((self.asks(query)[:, None] + self.says(keys)).tanh())
         return scores.mT.softmax(-1)
 
     def beside(self, query, keys):
-        """The same with the query repeated, beside each key."""
+        """The same weights, with the query repeated for each key."""
         many = query[:, None].repeat(1, keys.shape[1], 1)
         return self.score(self.both(torch.cat([many, keys], dim=2)).tanh()).mT.softmax(-1)
 
 
 @pytest.mark.parametrize("texts", [1, B])
 @pytest.mark.parametrize("does", [Additive.weights, Additive.beside])
-def test_its_weights_are_shown(does, texts):
-    model, given = Additive(does), [torch.randn(texts, WIDTH), torch.randn(texts, M, WIDTH)]
-    recording = looked_at(model, *given)
-    expected = does(model, *given)[:, None].detach()
+def test_weights_of_one_query_are_recorded(does, texts):
+    model, inputs = Additive(does), [torch.randn(texts, WIDTH), torch.randn(texts, M, WIDTH)]
+    recording = looked_at(model, *inputs)
+    expected = does(model, *inputs)[:, None].detach()
     for _ in range(2):
         assert len(recording.sequences) == texts
         for [call], weights in zip(recording.sequences, expected, strict=True):
             assert (call.door, call.proof, call.layout) == (tape_inputs.ALONE, "proved", "guessed")
             assert call.why == "its scores are not a product of queries and keys"
             near(call.weights(), weights)
-        recording.verify(model, given)  # by which nothing more is known
+        recording.verify(model, inputs)  # which changes nothing
 
 
 @pytest.mark.parametrize("texts", [1, B])
-def test_a_sum_of_weighted_values_is_no_product(texts):
+def test_a_sum_of_weighted_values_is_not_a_product(texts):
     class Pool(Additive):
         def forward(self, query, keys):
             return (self.weights(query, keys).mT * keys).sum(1)
 
-    given = [torch.randn(texts, WIDTH), torch.randn(texts, M, WIDTH)]
-    assert not looked_at(Pool(None), *given, missed={"Pool": NOTHING})
+    inputs = [torch.randn(texts, WIDTH), torch.randn(texts, M, WIDTH)]
+    assert not looked_at(Pool(None), *inputs, missed={"Pool": NOTHING})

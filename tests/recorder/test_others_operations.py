@@ -11,7 +11,7 @@ B, N, D = 2, 5, 4
 
 @torch.library.custom_op("heedful_tests::bmm", mutates_args=())
 def bmm(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """No product of matrices, in spite of its name; autocast casts what it calls."""
+    """Not a matrix product, despite its name; autocast casts the operations that it calls."""
     return (query + key) @ key.mT
 
 
@@ -25,7 +25,7 @@ class Calls(nn.Module):
 
 
 @pytest.mark.parametrize("is_cast", [False, True])
-def test_an_operation_is_not_torchs_of_that_name(is_cast):
+def test_a_foreign_operation_with_a_name_of_torch(is_cast):
     model, x = Calls(), torch.randn(B, N, D)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=is_cast):
         plain = model(x)

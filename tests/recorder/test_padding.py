@@ -1,4 +1,4 @@
-"""Real rows and columns of a call whose padding neither the door nor a name makes plain."""
+"""Real rows and columns of calls whose padding is not evident from the door or a name."""
 
 import math
 
@@ -22,7 +22,7 @@ def heads(x, turn):
 
 
 class Attend(nn.Module):
-    """Queries and keys of two sequences, and their mask in several forms."""
+    """Attention between two sequences, with the mask in several forms."""
 
     def __init__(self, by_hand=False):
         super().__init__()
@@ -62,16 +62,16 @@ class Layer(nn.Module):
         return self.get_submodule(self.name)(x, y, allowed)
 
 
-def recorded(model, *given, **masks):
-    before = model(*given, **masks)
+def recorded(model, *inputs, **masks):
+    before = model(*inputs, **masks)
     with heedful.record(model) as recording:
-        assert torch.equal(model(*given, **masks), before)
+        assert torch.equal(model(*inputs, **masks), before)
     assert recording.missed == {}
     return recording
 
 
 def shows(recording, maps, queries, keys):
-    """Each sequence has the map of these real queries and keys."""
+    """Check the map of each sequence on its real queries and keys."""
     assert len(recording.sequences) == len(maps)
     for [call], map_, rows, columns in zip(recording.sequences, maps, queries, keys, strict=True):
         expected = map_[:, rows][..., columns]
@@ -85,7 +85,7 @@ TOLD = ("attention_mask", "encoder_attention_mask", "mask", "src_mask")
 @pytest.mark.parametrize("argument", TOLD)
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize(("N", "M"), [(16, 7), (5, 11)])
-def test_rows_of_cross_attention_that_is_not_called_so(N, M, side, argument, by_hand):
+def test_real_rows_of_cross_attention_without_such_a_name(N, M, side, argument, by_hand):
     keep, model = padded(M, 4, side), Layer("attn2", by_hand)
     x, y, allowed = torch.randn(B, N, H * D), torch.randn(B, M, H * D), keep[:, None, None]
     recording = recorded(model, x, y, allowed, **{argument: keep})
@@ -95,7 +95,7 @@ def test_rows_of_cross_attention_that_is_not_called_so(N, M, side, argument, by_
 
 
 @pytest.mark.parametrize("name", ["src_attn", "enc_dec_attention", "cross", "encdec"])
-def test_names_that_tell_of_cross_attention_of_equal_lengths(name):
+def test_names_of_cross_attention_with_equal_lengths(name):
     keep, model = padded(7, 4, "right"), Layer(name)
     x, y = torch.randn(2, B, 7, H * D)
     recording = recorded(model, x, y, keep[:, None, None], attention_mask=keep)
@@ -104,7 +104,7 @@ def test_names_that_tell_of_cross_attention_of_equal_lengths(name):
     assert recording[0].kind == "cross"
 
 
-def test_equal_lengths_without_such_a_name_are_taken_for_self_attention():
+def test_equal_lengths_without_such_a_name_are_self_attention():
     """A documented limit (docs/how-to/record.md): the recorded map is right but lacks some rows."""
     keep, model = padded(7, 4, "right"), Layer("attn2")
     x, y = torch.randn(2, B, 7, H * D)
@@ -129,7 +129,7 @@ NAMED = {
 @pytest.mark.parametrize("by_hand", [False, True])
 @pytest.mark.parametrize("way", NAMED)
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_by_the_names_that_it_has(side, way, by_hand):
+def test_padding_by_the_names_of_arguments(side, way, by_hand):
     keep, model, x = padded(7, 4, side), Layer("attend", by_hand), torch.randn(B, 7, H * D)
     allowed = keep[:, None, None]
     recording = recorded(model, x, x, allowed, **{way.split()[0]: NAMED[way](keep)})
@@ -150,7 +150,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("by_hand", [False, True])
 @pytest.mark.parametrize("way", OTHERS)
-def test_a_mask_that_is_no_padding_cuts_nothing(way, by_hand):
+def test_a_mask_that_is_not_padding_removes_no_token(way, by_hand):
     allowed, every = torch.ones(7, 7).tril().bool(), torch.ones(B, 7, dtype=torch.bool)
     model, x = Layer("attend", by_hand), torch.randn(B, 7, H * D)
     recording = recorded(model, x, x, allowed, **OTHERS[way])
@@ -171,7 +171,7 @@ def test_a_pool_of_packed_parts_is_not_causal(way):
     x, y, model = torch.randn(1, len(runs), H * D), torch.randn(1, 16, H * D), Layer("pool")
     recording = recorded(model, x, y, allowed)
     assert (recording[0].kind, offset_of(recording[0].causes.mask, 0, 0)) == ("cross", None)
-    end = recording[0].shape[-1]  # keys after the last that anybody sees are empty places
+    end = recording[0].shape[-1]  # slots after the last visible key are empty
     expected = model.pool.expected(x, y, allowed)[0, ..., :end]
     torch.testing.assert_close(recording[0].weights(), expected, atol=2e-6, rtol=0)
 
@@ -194,16 +194,16 @@ def test_a_few_queries_after_many_keys_are_still_causal(start):
     """Left padding that no input describes hides even a query's own position."""
     allowed = torch.ones(5, 12).tril(7).bool() & (torch.arange(12) >= start)
     x, y, model = torch.randn(1, 5, H * D), torch.randn(1, 12, H * D), Layer("attend")
-    seen = allowed.any(-1)
+    visible = allowed.any(-1)
     recording = recorded(model, x, y, allowed)
     assert recording[0].kind == "causal"
     assert offset_of(recording[0].causes.mask, 0, 0) is not None
-    expected = model.attend.expected(x, y, allowed)[0][:, seen]
-    torch.testing.assert_close(recording[0].weights()[:, seen], expected, atol=2e-6, rtol=0)
+    expected = model.attend.expected(x, y, allowed)[0][:, visible]
+    torch.testing.assert_close(recording[0].weights()[:, visible], expected, atol=2e-6, rtol=0)
 
 
 class Remembers(nn.Module):
-    """Hidden states are written into a buffer that is an input, and projected there."""
+    """Writes hidden states into an input, a buffer, and projects the buffer."""
 
     def __init__(self):
         super().__init__()
@@ -215,7 +215,7 @@ class Remembers(nn.Module):
         return self.attend(x, states, allowed)
 
 
-def test_an_input_that_is_written_into_is_no_other_text():
+def test_an_input_that_the_model_writes_into_is_not_another_text():
     x, buffer = torch.randn(1, 3, H * D), torch.randn(1, 9, H * D)
     allowed = torch.ones(3, 9).tril(4).bool()
     [call] = recorded(Remembers(), x, buffer, allowed)
@@ -235,10 +235,10 @@ CHANGED = {
 
 
 @pytest.mark.parametrize("kind", CHANGED)
-def test_a_mask_that_is_changed_later_is_what_it_was(kind):
+def test_a_mask_that_is_changed_later_is_recorded_as_used(kind):
     x, allowed = torch.randn(B, H, 11, D), CHANGED[kind].clone()
-    Masks().split(seen := Observed(x, x, x, x, 1.0, mask=allowed))
-    tokens = tokens_of(seen)
+    Masks().split(observed := Observed(x, x, x, x, 1.0, mask=allowed))
+    tokens = tokens_of(observed)
     allowed.logical_not_()
     before = CHANGED[kind].expand(B, H, 11, 11)
     for real, table in zip(tokens, before, strict=True):
@@ -246,7 +246,7 @@ def test_a_mask_that_is_changed_later_is_what_it_was(kind):
 
 
 class OfItsOwn(Mask):
-    """A mask of a foreign class, different for each sequence."""
+    """A mask of a user-defined class, different for each sequence."""
 
     def allowed(self, query, key, shape):
         return PATTERNS[:, :, query, key]
@@ -257,7 +257,7 @@ PATTERNS[..., 0] = True
 
 
 @pytest.mark.parametrize("kind", [Dense, Packed.of, lambda table: OfItsOwn(), lambda table: table])
-def test_each_sequence_has_its_own_mask_whatever_its_class(kind):
+def test_each_sequence_has_its_own_mask(kind):
     mask, x = kind(PATTERNS), torch.randn(4, 2, 6, 8)
 
     class Attends(nn.Module):

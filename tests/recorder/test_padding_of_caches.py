@@ -1,4 +1,4 @@
-"""Which places of a cache are of a text, where it has room behind its tokens, and which padding."""
+"""Tokens, padding and empty slots of caches."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import heedful
 
 PLACES = torch.arange(9)
-SEES = {  # whether a query at a row sees the key at a column
+SEES = {  # whether the query at a row may attend to the key at a column
     "all before": lambda row, column: column <= row,
     "a window": lambda row, column: (column <= row) & (column > row - 3),
     "a prefix": lambda row, column: (column <= row) | (column < 2),
@@ -16,18 +16,18 @@ SEES = {  # whether a query at a row sees the key at a column
 
 
 class Roomy(nn.Module):
-    """A cache of nine places, whose empty ones the mask of the texts hides as it does padding.
+    """A cache of nine slots. The mask hides its empty slots and the padding alike.
 
-    x: the tokens so far, of which those from `start` on ask.
+    x: the tokens so far; the queries are those from `start`.
     """
 
     def __init__(self, way="all before"):
         super().__init__()
-        self.made = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+        self.projections = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
         self.way = way
 
     def heads(self, x):
-        return [layer(x).unflatten(-1, (2, 4)).transpose(1, 2) for layer in self.made]
+        return [layer(x).unflatten(-1, (2, 4)).transpose(1, 2) for layer in self.projections]
 
     def allows(self, attention_mask, start, end):
         sees = SEES[self.way](PLACES[start:end, None], PLACES) if self.way in SEES else True
@@ -49,14 +49,14 @@ PADS = [
 
 
 def of_cache(pads, side, start, end):
-    """Which places of a cache hold real tokens: padding is before, or at the end of, its prompt."""
+    """Whether each slot holds a real token; padding is before or after the prompt."""
     pads, prompt, places = torch.tensor(pads)[:, None], start or end, torch.arange(9)
     behind = (places < prompt) & (places >= prompt - pads)
     return (places < end) & ~(places < pads if side == "left" else behind)
 
 
 def truth_of(model, x, real, start):
-    """Weights of each sequence: all queries, and the keys so far."""
+    """The weights of all queries of each sequence, over the keys so far."""
     heads = zip(*model.heads(x), model.allows(real, start, x.shape[1]), strict=True)
     for query, key, sees in heads:
         scores = query[:, start:].double() @ key.double().mT
@@ -70,8 +70,8 @@ PARTS = [(0, 4), (0, 5), (0, 7), (0, 8), (4, 5), (4, 8), (7, 8)]
 @pytest.mark.parametrize(("start", "end"), PARTS)
 @pytest.mark.parametrize(("side", "pads"), PADS)
 @pytest.mark.parametrize("way", SEES)
-def test_a_mask_as_long_as_a_cache_with_empty_places(way, side, pads, start, end, behind):
-    """These are told to be padding, or to be tokens, which nobody sees yet."""
+def test_a_mask_as_long_as_a_cache_with_empty_slots(way, side, pads, start, end, behind):
+    """The mask marks them as padding, or as tokens to which no query attends yet."""
     model, x = Roomy(way), torch.randn(len(pads), end, 8)
     real = of_cache(pads, side, start, end)
     with heedful.record(model) as recording:
@@ -85,8 +85,7 @@ def test_a_mask_as_long_as_a_cache_with_empty_places(way, side, pads, start, end
 
 @pytest.mark.parametrize(("start", "end"), PARTS)
 @pytest.mark.parametrize(("side", "pads"), PADS)
-def test_where_no_mask_tells_where_queries_stand_none_is_left_out(side, pads, start, end):
-    """All of them see all tokens so far."""
+def test_without_a_mask_of_positions_no_query_is_removed(side, pads, start, end):
     model, x = Roomy("all"), torch.randn(len(pads), end, 8)
     real = of_cache(pads, side, start, end)
     with heedful.record(model) as recording:
@@ -95,13 +94,13 @@ def test_where_no_mask_tells_where_queries_stand_none_is_left_out(side, pads, st
         recording.sequences, real, truth_of(model, x, real, start), strict=True
     ):
         expected = map_[..., keep[:end]]
-        if call.shape[1] < end - start:  # the last told token can only be the last query's
+        if call.shape[1] < end - start:  # the last token of the mask is that of the last query
             expected = expected[:, keep[start:end]]
         torch.testing.assert_close(call.weights(), expected, atol=2e-6, rtol=1e-5)
 
 
-def test_a_step_of_texts_that_are_not_equally_long():
-    """Each writes at a place of its own, and sees its own tokens so far."""
+def test_a_step_of_texts_of_unequal_lengths():
+    """Each text is written to its own slot, and attends to its tokens so far."""
     model, x = Roomy("all"), torch.randn(3, 8, 8)
     real = torch.tensor([4, 6, 3])[:, None] > PLACES
     with heedful.record(model) as recording:
@@ -113,7 +112,7 @@ def test_a_step_of_texts_that_are_not_equally_long():
 
 
 class Goes(Roomy):
-    """Goes on from four tokens, with a mask of its own or none."""
+    """Continues after four tokens, with its own mask or none."""
 
     def forward(self, x, past, attention_mask):
         query, key = self.heads(torch.cat([past, x], dim=1))
@@ -122,7 +121,7 @@ class Goes(Roomy):
 
 
 def later_hidden(real):
-    """Each of the last queries sees what is real up to its own place."""
+    """Each of the last queries may attend to real tokens up to its own."""
     rows, places = torch.arange(4, real.shape[1])[:, None], torch.arange(real.shape[1])
     return real[:, None] & (places <= rows)
 
@@ -162,7 +161,7 @@ SECOND = {
         *((both_ways, texts) for texts in each((3, 4), (1, 4))),
         (one_ahead, slice(3, 4)),
     ],
-    # they see more than their own
+    # they may attend to later tokens
     "all": [(sees, slice(1, 2)) for sees in (both_ways, one_ahead)],
 }
 
@@ -170,7 +169,7 @@ SECOND = {
 @pytest.mark.parametrize(
     ("rows", "sees", "texts"), [(rows, *row) for rows, several in SECOND.items() for row in several]
 )
-def test_padding_at_the_end_of_a_second_part_is_no_empty_place(rows, sees, texts):
+def test_padding_at_the_end_of_a_second_part_is_not_an_empty_slot(rows, sees, texts):
     model, real = Goes(), GOES_ON[texts]
     model.sees, x = sees, torch.randn(len(real), real.shape[1], 8)
     with heedful.record(model) as recording:

@@ -1,4 +1,4 @@
-"""Each of several texts is without its own padding, whichever arguments tell of it."""
+"""Each of two texts is recorded without padding, for several names of the arguments."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ class Bert(nn.Module):
 
 
 class Of(nn.Module):
-    """Encodes two texts, the second first; how they are given is said by its subclasses."""
+    """Encodes two texts, the second first; subclasses define the arguments."""
 
     def __init__(self):
         super().__init__()
@@ -36,7 +36,7 @@ class Dicts(Of):
     def forward(self, query, document):
         return self.both(*([text["ids"], text["attention_mask"]] for text in (query, document)))
 
-    def given(self, first, second):
+    def inputs(self, first, second):
         return [dict(zip(("ids", "attention_mask"), text, strict=True)) for text in (first, second)]
 
 
@@ -44,15 +44,15 @@ class Listed(Dicts):
     def forward(self, features):
         return super().forward(*features)
 
-    def given(self, first, second):
-        return [super().given(first, second)]
+    def inputs(self, first, second):
+        return [super().inputs(first, second)]
 
 
 class Numbered(Of):
     def forward(self, input_ids, attention_mask, input_ids2, attention_mask2):
         return self.both((input_ids, attention_mask), (input_ids2, attention_mask2))
 
-    def given(self, first, second):
+    def inputs(self, first, second):
         return [*first, *second]
 
 
@@ -60,7 +60,7 @@ class Lettered(Numbered):
     def forward(self, input_ids_a, input_ids_b, attention_mask_b, attention_mask_a):
         return self.both((input_ids_a, attention_mask_a), (input_ids_b, attention_mask_b))
 
-    def given(self, first, second):
+    def inputs(self, first, second):
         return [first[0], second[0], second[1], first[1]]
 
 
@@ -68,19 +68,19 @@ class Unnamed(Of):
     def forward(self, a, m, b, n):
         return self.both((a, m), (b, n))
 
-    def given(self, first, second):
+    def inputs(self, first, second):
         return [*first, *second]
 
 
 @pytest.mark.parametrize("way", [Dicts, Listed, Numbered, Lettered, Unnamed])
-def test_each_of_two_texts_is_without_its_own_padding(way):
+def test_each_of_two_texts_is_recorded_without_its_padding(way):
     texts = []
     for lengths, ids in zip(LENGTHS, (IDS[:, :4], OTHERS), strict=True):
         mask = (torch.arange(ids.shape[1]) < torch.tensor(lengths)[:, None]).long()
         texts.append((ids, mask))
     model = way().eval()
-    given = model.given(*texts)
-    recording = looked_at(model, *given, tokenizer=named)
+    inputs = model.inputs(*texts)
+    recording = looked_at(model, *inputs, tokenizer=named)
     assert {(call.proof, call.layout) for call in recording} == {("proved", "told")}
     layers = len(recording) // 2
     for b, calls in enumerate(recording.sequences):

@@ -1,4 +1,4 @@
-"""The texts of a pass by its inputs: padding, tokens, and the number of texts in a batch."""
+"""Padding, token ids and the number of texts, found from the inputs of a pass."""
 
 import math
 
@@ -26,7 +26,7 @@ def split(x):
 
 
 def expected(x, allowed):
-    """The maps (…, N, N) of that attention by definition."""
+    """The maps (…, N, N) of `split(x)` by definition."""
     query, key, _ = split(x)
     scores = torch.einsum("...nd,...md->...nm", query, key) / D**0.5
     raised = scores.double().exp() * allowed
@@ -59,7 +59,7 @@ class Words(nn.Module):
 
 
 def same(recording, maps, keep, layout="usual"):
-    """Each sequence has its map without padding."""
+    """Check the map of each sequence without padding."""
     assert len(recording.sequences) == len(maps)
     for [call], map_, real in zip(recording.sequences, maps, keep, strict=True):
         assert call.check.passed
@@ -78,12 +78,12 @@ TABLES = {
 
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize("table", TABLES)
-@pytest.mark.parametrize("texts", [B, N])  # as many as tokens: then it has a padding's shape
-def test_a_table_of_queries_and_keys_is_no_padding(texts, table, added):
+@pytest.mark.parametrize("texts", [B, N])  # N texts: then the table has the shape of a padding mask
+def test_a_mask_of_queries_and_keys_is_not_padding(texts, table, added):
     ids, allowed = IDS[:1].expand(texts, N).clone(), TABLES[table]
-    given = torch.zeros(N, N).masked_fill(~allowed, -math.inf) if added else allowed
+    inputs = torch.zeros(N, N).masked_fill(~allowed, -math.inf) if added else allowed
     with heedful.record(model := Words()) as recording:
-        model(ids, attention_mask=given)
+        model(ids, attention_mask=inputs)
     same(recording, expected(model.embed(ids), allowed), torch.ones(texts, N, dtype=torch.bool))
 
 
@@ -97,7 +97,7 @@ def test_padding_that_is_added_to_scores(side):
 
 @pytest.mark.parametrize("side", KEEP)
 @pytest.mark.parametrize("flat", [False, True])
-def test_padding_that_the_attention_does_not_heed_is_not_cut_away(flat, side):
+def test_padding_that_the_attention_ignores_is_not_removed(flat, side):
     with heedful.record(model := Words(flat, heeds=False)) as recording:
         model(IDS, KEEP[side])
     same(recording, expected(model.embed(IDS), torch.ones(N, N)), torch.ones_like(KEEP[side]))
@@ -123,7 +123,7 @@ class Vectors(Words):
     def forward(self, x):
         if not self.first:
             return scaled_dot_product_attention(*split(x))
-        # (N, texts · heads, width) turned round, as torch's own attention does it
+        # (N, texts · heads, width) is transposed, as in nn.MultiheadAttention
         parts = (part.flatten(0, 1) for part in split(x.transpose(0, 1)))
         return scaled_dot_product_attention(*parts)
 
@@ -162,8 +162,8 @@ def test_multi_head_attention_to_itself_with_keys_of_its_own(options, batch_firs
         layer(x, x, x, key_padding_mask=padding, need_weights=need_weights)
     for b, [call] in enumerate(recording.sequences):
         real = ~padding[b]
-        own = torch.ones(maps.shape[-1] - N, dtype=torch.bool)  # stand after the text's
-        whole = maps[b][:, real][..., torch.cat([real, own])]
+        appended = torch.ones(maps.shape[-1] - N, dtype=torch.bool)  # after the keys of the text
+        whole = maps[b][:, real][..., torch.cat([real, appended])]
         torch.testing.assert_close(call.weights(), whole, atol=2e-6, rtol=0)
         assert call.check.passed
 
@@ -182,7 +182,7 @@ class Translates(nn.Module):
 
 
 @pytest.mark.parametrize("names", [("src", "tgt"), ("input_ids", "decoder_input_ids")])
-def test_names_and_sizes_alone_prove_no_ids(names):
+def test_names_and_sizes_alone_do_not_identify_ids(names):
     with heedful.record(model := Translates(names)) as recording:
         model(languages=IDS * 0, **dict(zip(names, (IDS, IDS.flip(0)), strict=True)))
     for b, sequence in enumerate(recording.sequences):
@@ -212,7 +212,7 @@ class TwoWays(nn.Module):
 
 @pytest.mark.parametrize("heeding", [(True, False), (False, True), (False, True, False)])
 @pytest.mark.parametrize("side", KEEP)
-def test_what_one_layer_hides_another_may_show(side, heeding):
+def test_padding_is_removed_only_from_layers_that_mask_it(side, heeding):
     keep = KEEP[side]
     with heedful.record(model := TwoWays(heeding)) as recording:
         model(IDS, keep)
@@ -269,8 +269,8 @@ class TorchsOwn(nn.Module):
 
 
 @pytest.mark.parametrize(("codes", "texts"), [(False, 3), (True, 4)])
-def test_torchs_own_layer_has_as_many_heads_and_texts_as_it_says(codes, texts):
-    ids = torch.randint(3, 20, (N, 2 if codes else texts))  # or each position is of two codes
+def test_layers_of_torch_have_their_numbers_of_heads_and_texts(codes, texts):
+    ids = torch.randint(3, 20, (N, 2 if codes else texts))  # or two codes per position
     with heedful.record(model := TorchsOwn(codes)) as recording:
         model(ids)
     x = model.states(ids)
@@ -341,7 +341,7 @@ def test_parts_of_a_text_have_its_padding(side):
             torch.testing.assert_close(part.weights(), whole, atol=2e-6, rtol=0)
 
 
-def test_without_ids_a_text_goes_wherever_it_fits():
+def test_without_ids_texts_label_every_call_of_their_length():
     with heedful.record(model := Vectors()) as recording:
         model(torch.randn(B, N, H * D))
     recording.tokens = [list("abcdefg"), list("hijklmn")]
@@ -364,7 +364,7 @@ class Placed(nn.Module):
 
 @pytest.mark.parametrize("length", [3, 6])
 @pytest.mark.parametrize(("texts", "of_each"), [(1, True), (2, False), (2, True)])
-def test_positions_do_not_tell_how_many_texts_there_are(texts, of_each, length):
+def test_position_ids_do_not_determine_the_number_of_texts(texts, of_each, length):
     shape = (3, texts, length) if of_each else (1, length)
     model, x = Placed(), torch.randn(texts, length, H * D)
     with heedful.record(model) as recording:
@@ -373,6 +373,6 @@ def test_positions_do_not_tell_how_many_texts_there_are(texts, of_each, length):
     assert (recording[0].proof, recording[0].layout) == ("proved", "usual")
 
 
-def test_a_step_of_one_text_with_positions_of_three_kinds_is_of_one_text():
-    given = {"input_ids": torch.ones(1, 1).long(), "position_ids": torch.ones(3, 1, 1).long()}
-    assert Inputs(Frame("", nn.Module(), (), given)).texts() == (1, None)
+def test_a_step_of_one_text_with_three_kinds_of_positions():
+    inputs = {"input_ids": torch.ones(1, 1).long(), "position_ids": torch.ones(3, 1, 1).long()}
+    assert Inputs(Frame("", nn.Module(), (), inputs)).texts() == (1, None)

@@ -1,4 +1,4 @@
-"""Where a pass ends and the next begins, and which tensors are released after it."""
+"""When a pass begins and ends, and which tensors are released after it."""
 
 import gc
 import warnings
@@ -59,11 +59,11 @@ class Holds(nn.Module):
         super().__init__()
         self.part = part
 
-    def forward(self, *given):
-        return self.part(*given)
+    def forward(self, *inputs):
+        return self.part(*inputs)
 
 
-def test_after_an_error_what_runs_outside_the_model_is_not_recorded():
+def test_after_an_error_calls_outside_the_model_are_not_recorded():
     class Fails(nn.Module):
         def forward(self, x):
             attend(x)
@@ -90,22 +90,22 @@ def generated(model, cache, **options):
     """A recorded generation, and the generated text without its last token."""
     with heedful.record(model, **options) as recording:
         generation = {"tokens": STEPS, "sampling": Sampling(temperature=0), "cache": cache}
-        made = [int(token) for token in generate(model, PROMPT, **generation)]
-    return recording, PROMPT + made[:-1]
+        result = [int(token) for token in generate(model, PROMPT, **generation)]
+    return recording, PROMPT + result[:-1]
 
 
 @pytest.mark.parametrize("every", [1, 2, 4])
 @pytest.mark.parametrize("cache", [True, False])
-def test_our_own_generation_is_one_pass_a_step(gpt, cache, every):
+def test_generation_with_heedful_is_one_pass_per_step(gpt, cache, every):
     recording, text = generated(gpt, cache, every=every)
     passes = range(0, STEPS, every)
     names = ["blocks.0.attend", "blocks.1.attend"]
     assert runs(recording) == [(name, forward) for forward in passes for name in names]
-    whole = [steps.weights[0] for steps in gpt.steps(torch.tensor([text]))]
+    maps = [steps.weights[0] for steps in gpt.steps(torch.tensor([text]))]
     for call in recording:
         end = len(PROMPT) + call.pass_index
         start = end - 1 if cache and call.pass_index else 0
-        expected = whole[call.layer][:, start:end, :end]
+        expected = maps[call.layer][:, start:end, :end]
         torch.testing.assert_close(call.weights(), expected, atol=2e-6, rtol=0)
         if start == 0:
             assert call.ids.tolist() == text[:end]
@@ -127,7 +127,7 @@ class Stages(nn.Module):
 
 
 @pytest.mark.parametrize("every", [1, 2])
-def test_parts_that_are_called_in_turn_are_one_pass(every):
+def test_parts_that_are_called_one_after_another_are_one_pass(every):
     model = Stages()
     with heedful.record(model, every=every) as recording:
         for length in range(3, 7):
@@ -151,7 +151,7 @@ def table():
     )
 
 
-def test_a_mask_expanded_over_heads_is_looked_at_once(monkeypatch):
+def test_a_mask_expanded_over_heads_is_examined_once(monkeypatch):
     """Of an axis with stride 0, one slice is examined and stored."""
     sizes, faint = [], mask_structure._masks_by_constant
     monkeypatch.setattr(
@@ -169,7 +169,7 @@ def test_a_mask_expanded_over_heads_is_looked_at_once(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["added", "boolean"])
-def test_a_mask_is_let_go_when_the_next_pass_comes(kind):
+def test_a_mask_is_released_when_the_next_pass_begins(kind):
     model, seen = Masked(), []
     with heedful.record(model) as recording:
         for _ in range(3):
@@ -184,13 +184,13 @@ def test_a_mask_is_let_go_when_the_next_pass_comes(kind):
 
 
 class TooMuch(nn.Module):
-    """Weights that sum to 3, which are no map, and a call that can be recorded."""
+    """Weights that sum to 3 (not a map), and a call that can be recorded."""
 
     def forward(self, x):
         return attend(3 * (x @ x.mT).softmax(-1) @ x)
 
 
-def test_where_warnings_are_errors_a_missed_call_ends_nothing():
+def test_if_warnings_are_errors_a_missed_call_does_not_end_the_pass():
     model, x = TooMuch(), torch.randn(B, H, N, D)
     before = model(x)
     with warnings.catch_warnings():
@@ -200,7 +200,7 @@ def test_where_warnings_are_errors_a_missed_call_ends_nothing():
         missed = recording.missed
     assert all(torch.equal(output, before) for output in during)
     assert list(missed) == ["TooMuch"]
-    assert "do not sum to one" in missed["TooMuch"]
+    assert "sum to more than one" in missed["TooMuch"]
     assert runs(recording) == [("TooMuch", 0), ("TooMuch", 1)]
 
 
@@ -209,7 +209,7 @@ class Ours(nn.Module):
         return heedful.attention(x, x, x)
 
 
-def test_of_two_recordings_the_first_may_end_first():
+def test_the_first_of_two_recordings_may_end_first():
     model, second_model = Ours(), Ours()
     x = torch.randn(1, 5, 4)
     first, second = heedful.record(model), heedful.record(second_model)
@@ -254,7 +254,7 @@ WIDE = 6
 
 
 @pytest.mark.parametrize("every", [1, 2])
-def test_layers_of_blocks_that_are_called_again_begin_a_pass_each(every):
+def test_each_repeated_call_of_the_same_layers_begins_a_pass(every):
     model, x = Parts().eval(), torch.randn(B, N, WIDE)
     with heedful.record(model, every=every) as recording:
         for _ in range(3):

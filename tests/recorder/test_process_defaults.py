@@ -1,4 +1,4 @@
-"""What a process makes its default type and device changes no number of a recording."""
+"""The default type and device of a process change no number of a recording."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from torch import nn
 
 import heedful
 
-LONG = 333  # more than the whole numbers that bfloat16 has
+LONG = 333  # more than the largest count that bfloat16 represents exactly
 
 
 def by_hand(query, key):
@@ -29,7 +29,7 @@ MODELS = {
 
 
 def everything(model, x):
-    """All that is told of a model that was recorded: numbers by name, and words."""
+    """All numbers of a recording by name, and its texts."""
     with heedful.record(model) as recording:
         model(x)
     recording.verify(model, x)
@@ -47,7 +47,7 @@ def everything(model, x):
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64, None])
 @pytest.mark.parametrize("name", MODELS)
-def test_another_default_changes_nothing(name, kind):
+def test_default_type_and_device_change_nothing(name, kind):
     torch.manual_seed(3)
     model, x = MODELS[name]().eval(), torch.randn(2, LONG, WIDTH)
     expected, words = everything(model, x)
@@ -59,8 +59,8 @@ def test_another_default_changes_nothing(name, kind):
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-def test_a_number_that_is_added_keeps_its_digits(kind):
-    """Of a model in float64 with a sink beside its scores, which a number added to them changes."""
+def test_a_number_that_is_added_to_scores_is_not_rounded(kind):
+    """In float64, with a sink beside the scores: an added number changes the weights."""
 
     def does(query, key):
         scores = query @ key.mT / 2 + 0.1

@@ -28,7 +28,7 @@ def model():
 IDS = torch.arange(2 * 11).view(2, 11) % 23
 
 
-def test_our_own_models(model):
+def test_models_of_heedful(model):
     with heedful.record(model, values=True) as recording:
         model(IDS)
     assert [call.name for call in recording] == [f"blocks.{i}.attend" for i in range(3)]
@@ -38,9 +38,8 @@ def test_our_own_models(model):
     for b, sequence in enumerate(recording.sequences):
         for call, steps in zip(sequence, model.steps(IDS), strict=True):
             torch.testing.assert_close(call.weights(), steps.weights[b], atol=1e-6, rtol=1e-5)
-            moved = call.value_norm(head=1)
             value = call.value[0].norm(dim=-1)  # heads 0 and 1 share the first key head
-            torch.testing.assert_close(moved, call.weights(head=1) * value)
+            torch.testing.assert_close(call.value_norm(head=1), call.weights(head=1) * value)
 
 
 def test_statistics_of_a_call_are_those_of_its_map(model):
@@ -61,7 +60,7 @@ def test_statistics_of_a_call_are_those_of_its_map(model):
     torch.testing.assert_close(pooled.double(), expected, atol=1e-6, rtol=1e-5)
 
 
-def test_outputs_and_gradients_are_what_they_were(model):
+def test_recording_changes_no_output_and_no_gradient(model):
     model.train()
     outputs = []
     for recorded in (False, True):
@@ -80,13 +79,13 @@ def test_outputs_and_gradients_are_what_they_were(model):
     assert not any(call.causes.query.requires_grad for call in recording)
 
 
-def test_nothing_stays_after_an_exception(model):
+def test_hooks_are_removed_after_an_exception(model):
     transformers = pytest.importorskip("transformers")
     interface = transformers.modeling_utils.AttentionInterface
-    before = interface.get_interface
+    original = interface.get_interface
     with pytest.raises(ZeroDivisionError), heedful.record(model):
         _fail(model(IDS))
-    assert interface.get_interface is before
+    assert interface.get_interface is original
     assert not any(module._forward_pre_hooks for module in model.modules())
     assert not any(module._forward_hooks for module in model.modules())
     query = torch.randn(3, 4)
@@ -107,14 +106,14 @@ def test_layers_heads_and_every_nth_pass(model):
         model(IDS)
 
 
-def test_what_runs_later_does_not_change_the_record(model):
+def test_later_passes_do_not_change_the_record(model):
     with heedful.record(model) as recording:
         cache = model.new_cache(2)
         model(IDS, cache=cache)
-        before = [call.weights().clone() for call in recording]
+        expected = [call.weights().clone() for call in recording]
         cache.clear()
         model(IDS.flip(1), cache=cache)
-    for call, weights in zip(recording, before, strict=False):
+    for call, weights in zip(recording, expected, strict=False):
         assert torch.equal(call.weights(), weights)
 
 
@@ -126,7 +125,7 @@ def test_nested_recordings_and_parts_of_a_model(model):
     assert torch.equal(inner[0].weights(), outer[1].weights())
 
 
-def test_two_modules_of_one_name_are_both_recorded():
+def test_two_modules_with_the_same_name_are_recorded():
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()
@@ -146,15 +145,15 @@ def test_kinds(model):
     class Both(nn.Module):
         def __init__(self):
             super().__init__()
-            self.own, self.other = MultiHeadAttention(12, 3), CrossAttention(12, heads=3)
+            self.inner, self.outer = MultiHeadAttention(12, 3), CrossAttention(12, heads=3)
 
         def forward(self, x, memory):
-            return self.other(self.own(x), memory)
+            return self.outer(self.inner(x), memory)
 
     both = Both()
     with heedful.record(both) as recording:
         both(torch.randn(2, 5, 12), torch.randn(2, 7, 12))
-    assert [(call.name, call.kind) for call in recording] == [("own", "self"), ("other", "cross")]
+    assert [(call.name, call.kind) for call in recording] == [("inner", "self"), ("outer", "cross")]
     assert [call.shape for call in recording] == [(3, 5, 5), (3, 5, 7)]
 
 
@@ -190,7 +189,7 @@ def test_a_false_record_is_refused(model, monkeypatch):
         recording[0].summary()
 
 
-def test_layouts_that_no_map_can_show_are_refused_by_name():
+def test_banded_attention_is_refused_by_name():
     class LongformerSelfAttention(nn.Module):
         pass
 
@@ -204,34 +203,34 @@ def test_layouts_that_no_map_can_show_are_refused_by_name():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_masks_are_recognised_as_what_they_are(seed):
+def test_structured_masks_are_recognised(seed):
     draw = np.random.default_rng(seed)
     N, M = (int(n) for n in draw.integers(1, 12, 2))
     offset, size = int(draw.integers(-2, 4)), int(draw.integers(1, 6))
     guesses = [Causal(offset), Causal(offset) & Window(size, offset), Window(size, M - N)]
     for mask in [*guesses, Dense(torch.from_numpy(draw.random((N, M)) < 0.5))]:
         table = mask.crop((1, N, M))
-        again = recognise(Dense(table), (1, N, M))
-        mask = torch.ones(N, M, dtype=torch.bool) if again is None else again.crop((1, N, M))
-        assert torch.equal(mask.expand_as(table), table)
+        recognised = recognise(Dense(table), (1, N, M))
+        allowed = torch.ones(N, M) > 0 if recognised is None else recognised.crop((1, N, M))
+        assert torch.equal(allowed.expand_as(table), table)
     long = Causal() & Window(3)
     assert not isinstance(recognise(Dense(long.crop((1, 9, 9))), (1, 9, 9)), Dense)
     assert recognise(Dense(torch.ones(1, 6).bool()), (1, 1, 6)) is None
 
 
 @pytest.mark.parametrize("row", [0, 255, 256, 511, 599])
-def test_one_row_of_a_long_mask_that_is_unlike_the_others_is_seen(row):
+def test_a_single_different_row_of_a_long_mask_is_detected(row):
     table = torch.ones(600, 600).tril().bool()
     table[row, : row + 1] = torch.arange(row + 1) == row // 2
-    again = recognise(Dense(table), (1, 600, 600))
-    assert torch.equal(again.crop((1, 600, 600)), table)
+    recognised = recognise(Dense(table), (1, 600, 600))
+    assert torch.equal(recognised.crop((1, 600, 600)), table)
 
 
 def _fail(_):
     raise ZeroDivisionError
 
 
-def test_progress_is_told_and_an_exception_ends_it(model):
+def test_the_summary_reports_progress_and_can_be_interrupted(model):
     with heedful.record(model) as recording:
         model(IDS)
     shares = []
@@ -239,9 +238,9 @@ def test_progress_is_told_and_an_exception_ends_it(model):
     assert shares == sorted(shares)
     assert len(shares) >= len(recording)
     assert shares[-1] == 1.0
-    with heedful.record(model) as again:
+    with heedful.record(model) as second:
         model(IDS)
-    torch.testing.assert_close(again.summary()["entropy"], summary["entropy"])
+    torch.testing.assert_close(second.summary()["entropy"], summary["entropy"])
 
     def interrupt(share):
         raise KeyboardInterrupt
@@ -257,7 +256,7 @@ def test_progress_is_told_and_an_exception_ends_it(model):
     ("kernel", "dropout"),
     [(heedful.attention, "dropout"), (scaled_dot_product_attention, "dropout_p")],
 )
-def test_of_weights_dropped_at_random_nothing_is_proved(kernel, dropout):
+def test_attention_with_dropout_is_unproved(kernel, dropout):
     class Drops(nn.Module):
         def forward(self, x):
             return kernel(x, x, x, **{dropout: 0.4})
@@ -280,7 +279,7 @@ class Given(nn.Module):
         return heedful.attention(x, x, x, mask=mask, bias=bias)
 
 
-def test_what_is_changed_in_place_afterwards_is_recorded_as_it_was():
+def test_masks_modified_later_do_not_change_the_record():
     x, mask, bias = torch.randn(2, 5, 4), torch.ones(5, 5).tril().bool(), torch.randn(5, 5)
     expected = []
     with heedful.record(module := Given()) as recording:
@@ -293,7 +292,7 @@ def test_what_is_changed_in_place_afterwards_is_recorded_as_it_was():
         torch.testing.assert_close(call.weights()[0], weights, atol=1e-6, rtol=1e-5)
 
 
-def test_an_output_that_is_not_a_number_is_no_proof():
+def test_an_output_of_nan_proves_nothing():
     x = torch.randn(1, 1, 5, 4)
     observed = Observed(x, x, x, torch.full_like(x, torch.nan), 0.5)
     assert not check_of(observed).passed
@@ -307,14 +306,14 @@ def check_of(observed):
     return settled(observed).check
 
 
-def test_what_a_mask_adds_comes_on_top_of_a_bias():
+def test_an_additive_mask_and_a_bias_are_added():
     x, bias, added = torch.randn(2, 3, 5, 4), torch.randn(1, 3, 5, 5), torch.randn(2, 1, 5, 5)
     mask = added.masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf)
     map_ = (x @ x.mT / 2 + bias + mask).softmax(-1)
     assert check_of(Observed(x, x, x, map_ @ x, 0.5, mask=mask, bias=bias)).passed
 
 
-def test_a_call_is_found_by_its_number_or_the_name_of_its_module():
+def test_calls_are_indexed_by_number_or_module_name():
     model = GPT(GPTConfig(vocabulary=9, context_length=8, width=12, layers=2, heads=3)).eval()
     with heedful.record(model) as recording:
         for _ in range(2):
@@ -325,7 +324,7 @@ def test_a_call_is_found_by_its_number_or_the_name_of_its_module():
     with pytest.raises(ArgumentError, match=r"no call of 'blocks\.3\.attend'; expected blocks\.1"):
         recording["blocks.3.attend"]
     for wrong in (5.0, None, [1]):
-        with pytest.raises(ArgumentError, match="expected its index, the name of its module"):
+        with pytest.raises(ArgumentError, match="expected an index, a module's name"):
             recording[wrong]
     with pytest.raises(IndexError, match="call 9 of 4"):
         recording[9]
@@ -362,7 +361,7 @@ print(len(recording), recording.missed)
     [(OURS, "2 False"), (COMPILES, "False\nforce_eager\n1 {}")],
     ids=["ours", "compiles"],
 )
-def test_torchs_compiler_is_asked_only_where_something_may_be_compiled(program, printed):
+def test_dynamo_is_imported_only_if_the_model_compiles(program, printed):
     """Importing dynamo takes a second; a model may compile a part of itself while it runs."""
     completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert completed.stdout.strip() == printed, completed.stderr

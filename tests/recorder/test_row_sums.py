@@ -1,4 +1,4 @@
-"""The log-sum-exp of each row: returned by kernels, or computed if they return none."""
+"""The log-sum-exps of rows: returned by kernels, or computed once."""
 
 import pytest
 import torch
@@ -9,43 +9,39 @@ from row_sums_by_definition import (
     D,
     H,
     N,
-    exact,
+    assert_exact,
+    forbid_full_rows,
     full_map,
     gpt,
     gpt2,
     ids,
     llama,
-    no_rows,
     recorded,
 )
 from shown_maps import Given
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import (
-    GptOssConfig,
-    GptOssModel,
-)
+from transformers import GptOssConfig, GptOssModel
 
 import heedful
-from heedful.recording import from_attentions
-from heedful.recording import map_rows as of_rows
+from heedful.recording import from_attentions, map_rows
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("options", [{}, {"heads": [2, 1]}, {"budget": 0}])
 @pytest.mark.parametrize("record", FROM_KERNEL.values(), ids=FROM_KERNEL)
-def test_a_kernel_tells_it_and_no_row_is_computed(record, options, monkeypatch):
+def test_sums_of_the_kernel_are_used_without_computing_rows(record, options, monkeypatch):
     recording = record(**options)
     calls = [call for sequence in recording.sequences for call in sequence]
     assert all(call.sums.get_known(slice(None), slice(None)) is not None for call in calls)
-    no_rows(monkeypatch)
+    forbid_full_rows(monkeypatch)
     for call in calls:
-        exact(call)
+        assert_exact(call)
     assert len(calls) >= B
 
 
 @pytest.mark.parametrize("record", COMPUTED.values(), ids=COMPUTED)
-def test_where_no_kernel_tells_it_it_is_computed_once_and_kept(record, monkeypatch, tmp_path):
+def test_without_a_kernels_sums_they_are_computed_once(record, monkeypatch, tmp_path):
     recording = record()
     calls = [call for sequence in recording.sequences for call in sequence]
     for call in calls:
@@ -53,34 +49,35 @@ def test_where_no_kernel_tells_it_it_is_computed_once_and_kept(record, monkeypat
         call.weights(queries=[2, 5])  # computes these rows in full
         is_known = ~call.sums.table[0].isnan()
         assert is_known.nonzero()[:, 0].tolist() == [2, 5]
-        exact(call)
+        assert_exact(call)
         assert call.sums.get_known(slice(None), slice(None)) is not None
-    again = heedful.load(recording.save(tmp_path / "r.safetensors"))
-    no_rows(monkeypatch)
-    for sequence in again.sequences:
+    loaded = heedful.load(recording.save(tmp_path / "r.safetensors"))
+    forbid_full_rows(monkeypatch)
+    for sequence in loaded.sequences:
         for call in sequence:
-            exact(call)
+            assert_exact(call)
 
 
-def test_kept_maps_need_no_sums(tmp_path):
+def test_stored_maps_need_no_sums(tmp_path):
     recording = from_attentions([torch.rand(B, H, N, N).softmax(-1)])
     for stored in (recording, heedful.load(recording.save(tmp_path / "r.safetensors"))):
         for [call] in stored.sequences:
-            exact(call)
+            assert_exact(call)
 
 
 def test_a_file_with_some_rows_is_completed(tmp_path):
     recording = COMPUTED["by hand"]()
     recording[0].weights(queries=range(7), keys=[0])
-    again = heedful.load(recording.save(tmp_path / "r.safetensors"))
-    is_known = ~again[0].sums.table[0].isnan()
+    loaded = heedful.load(recording.save(tmp_path / "r.safetensors"))
+    call = loaded[0]
+    is_known = ~call.sums.table[0].isnan()
     assert is_known.nonzero()[:, 0].tolist() == [*range(7)]
-    exact(again[0])
-    assert again[0].sums.get_known(slice(None), slice(None)) is not None
-    exact(heedful.load(again.save(tmp_path / "again.safetensors"))[0])
+    assert_exact(call)
+    assert call.sums.get_known(slice(None), slice(None)) is not None
+    assert_exact(heedful.load(loaded.save(tmp_path / "s.safetensors"))[0])
 
 
-def test_progress_is_told_while_it_is_computed():
+def test_computing_sums_reports_progress():
     call, shares = COMPUTED["eager"]()[0], []
     call.log_sum_exp(progress=shares.append)
     assert shares == sorted(shares)
@@ -92,28 +89,28 @@ def test_progress_is_told_while_it_is_computed():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_nearly_as_its_kernel_has_it(dtype, monkeypatch):
-    """torch's kernel for CPUs approximates exponentials in half precision."""
+def test_sums_of_half_precision(dtype, monkeypatch):
+    """torch's CPU kernel approximates exponentials in half precision."""
     recording = recorded(gpt().to(dtype), ids())
     for call in recording:
         assert call.sums.any_known
         call.summary()
         assert call.proof == "proved"
-        no_rows(monkeypatch)
-        exact(call, close=2e-4)
+        forbid_full_rows(monkeypatch)
+        assert_exact(call, close=2e-4)
         monkeypatch.undo()
 
 
-def test_what_is_kept_in_another_type_has_sums_of_its_own():
+def test_queries_stored_in_another_dtype_do_not_use_the_kernels_sums():
     """The kernel's values differ from those of rounded queries and keys."""
     for size in (1.0, 1e-4):  # with the latter, nearly equal
         model = Given(lambda query, key: scaled_dot_product_attention(query, key, key))
         call = recorded(model, *size * torch.randn(2, B, H, N, D), dtype=torch.bfloat16)[0]
         assert not call.sums.any_known
-        exact(call)
+        assert_exact(call)
 
 
-def test_rows_without_padding_have_their_own_sums():
+def test_sums_of_rows_without_padding():
     mask = torch.ones(B, N, dtype=torch.long)
     mask[0, :9] = mask[1, 30:] = 0
     inputs = {"input_ids": ids(), "attention_mask": mask}
@@ -129,28 +126,21 @@ def test_rows_without_padding_have_their_own_sums():
             call.summary()
 
 
-def test_sinks_are_among_the_scores(monkeypatch):
-    model = llama(
-        "eager",
-        GptOssModel,
-        GptOssConfig,
-        head_dim=8,
-        num_local_experts=2,
-        num_experts_per_tok=1,
-        sliding_window=9,
-    )
+def test_sums_include_sinks(monkeypatch):
+    sizes = {"head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 9}
+    model = llama("eager", GptOssModel, GptOssConfig, **sizes)
     for layer in model.layers:
         nn.init.normal_(layer.self_attn.sinks)
     for call in recorded(model, ids()):
         exact_part = call.weights()[:, 10:, 3:9]
         call.log_sum_exp()
-        monkeypatch.setattr(of_rows, "block_entries", lambda _: 0)
+        monkeypatch.setattr(map_rows, "block_entries", lambda _: 0)
         part = call.weights(queries=slice(10, None), keys=slice(3, 9))
         torch.testing.assert_close(part, exact_part, atol=2e-6, rtol=0)
         assert float(call.learned_sink().max()) > 0.1
 
 
-def test_rows_that_see_nothing_are_zero_in_any_part():
+def test_fully_masked_rows_are_zero_in_any_part():
     table = torch.rand(B, 1, N, N) < 0.5
     table[:, :, [0, 7]] = False
     model = Given(lambda query, key: scaled_dot_product_attention(query, key, key, table))
@@ -162,7 +152,7 @@ def test_rows_that_see_nothing_are_zero_in_any_part():
     call.summary()
 
 
-def test_a_generation_put_together_has_the_sums_of_its_passes():
+def test_a_stitched_generation_has_the_sums_of_its_passes():
     model = gpt2()
     with torch.no_grad(), heedful.record(model) as recording:
         cache, tokens = None, ids()
@@ -170,4 +160,4 @@ def test_a_generation_put_together_has_the_sums_of_its_passes():
             cache = model(part, past_key_values=cache, use_cache=True).past_key_values
     for sequence in range(B):
         for call in recording.stitched(sequence):
-            exact(call)
+            assert_exact(call)

@@ -1,4 +1,4 @@
-"""Shares of segments, compared with sums of eager attention's maps; and errors."""
+"""Shares of segments, compared with sums of the maps of eager attention; errors and tables."""
 
 import json
 
@@ -32,7 +32,7 @@ MODELS = {
 
 
 def table(shares):
-    """Return {(layer, head, from, to): row}."""
+    """Return the shares by (layer, head, from, to)."""
     return {(row.layer, row.head, row.from_, row.to): row for row in shares}
 
 
@@ -40,14 +40,14 @@ def check(shares, maps, segments, allowed, atol=2e-5):
     """Compare every number with sums of full maps, a list of (H, N, M) by layer, in float64."""
     rows = table(shares)
     T = maps[0].shape[-1]
-    places = {name: np.arange(T)[where] for name, where in segments.items()}
-    rest = np.setdiff1d(np.arange(T), np.concatenate(list(places.values())))
-    places |= {"rest": rest} if len(rest) else {}
+    tokens = {name: np.arange(T)[index] for name, index in segments.items()}
+    rest = np.setdiff1d(np.arange(T), np.concatenate(list(tokens.values())))
+    tokens |= {"rest": rest} if len(rest) else {}
     for layer, map_ in enumerate(maps):
         map_ = map_.double().numpy()
         for head, weights in enumerate(map_):
-            for source, queries in places.items():
-                for target, keys in places.items():
+            for source, queries in tokens.items():
+                for target, keys in tokens.items():
                     row = rows.pop((layer, head, source, target))
                     assert row.share == pytest.approx(
                         weights[np.ix_(queries, keys)].sum(1).mean(), abs=atol
@@ -65,7 +65,7 @@ def check(shares, maps, segments, allowed, atol=2e-5):
 
 
 @pytest.mark.parametrize("name", ["GPT2Model", "BertModel"])
-def test_of_512_tokens_they_are_sums_of_eager_weights(name):
+def test_shares_equal_sums_of_eager_weights(name):
     model, eager = pair(name, MODELS[name])
     ids = torch.randint(3, 50, (1, 512), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode(), heedful.record(model) as recording:
@@ -73,8 +73,8 @@ def test_of_512_tokens_they_are_sums_of_eager_weights(name):
     with torch.inference_mode():
         maps = [item[0] for item in eager(ids, output_attentions=True).attentions]
     segments = {"system": slice(0, 41), "document": slice(41, 473), "odd": slice(473, 509, 2)}
-    everything = np.ones((512, 512), bool)
-    allowed = np.tril(everything) if name == "GPT2Model" else everything
+    all_pairs = np.ones((512, 512), bool)
+    allowed = np.tril(all_pairs) if name == "GPT2Model" else all_pairs
     check(recording.segments(segments), maps, segments, [allowed] * 2)
 
 
@@ -95,13 +95,13 @@ def test_windows_groups_and_learned_sinks():
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_each_text_of_a_batch_has_the_numbers_of_its_own_tokens(side):
+def test_each_text_of_a_batch_has_its_shares(side):
     model, eager = pair("BertModel", MODELS["BertModel"])
     texts = [torch.randint(3, 50, (length,)) for length in (13, 7)]
     ids, keep = torch.zeros(2, 13, dtype=torch.long), torch.zeros(2, 13, dtype=torch.long)
     for b, text in enumerate(texts):
-        where = slice(0, len(text)) if side == "right" else slice(13 - len(text), None)
-        ids[b, where], keep[b, where] = text, 1
+        real = slice(0, len(text)) if side == "right" else slice(13 - len(text), None)
+        ids[b, real], keep[b, real] = text, 1
     positions = (keep.cumsum(1) - 1).clamp(min=0)
     with torch.inference_mode(), heedful.record(model) as recording:
         model(ids, attention_mask=keep, position_ids=positions)
@@ -125,7 +125,7 @@ def test_a_generation_is_one_text():
     text = torch.tensor([[4, 9, 2, 7, 7, *map(int, generated_ids[:-1])]])
     with torch.no_grad():
         maps = [steps.weights[0] for steps in model.steps(text)]
-    segments = {"prompt": slice(0, 5), "made": slice(5, None)}
+    segments = {"prompt": slice(0, 5), "output": slice(5, None)}
     shares = recording.segments(segments)
     T = text.shape[1]
     check(shares, maps, segments, [np.tril(np.ones((T, T), bool))] * 2)
@@ -134,7 +134,7 @@ def test_a_generation_is_one_text():
         assert [row[:7] for row in call.segments(segments)] == rows
     last = recording[-1]  # a pass with a cache: its only query is at the position of the last key
     assert last.shape[1:] == (1, T)
-    assert {row.from_ for row in last.segments(segments)} == {"made"}
+    assert {row.from_ for row in last.segments(segments)} == {"output"}
 
 
 def test_an_encoder_decoder_has_segments_of_two_texts():
@@ -161,8 +161,8 @@ def test_an_encoder_decoder_has_segments_of_two_texts():
     for call in recording:
         expected = {"year", "rest"} if call.is_cross or call.kind == "causal" else {"date", "rest"}
         assert sides[call.name] == expected
-    unmarked = recording.segments({"date": slice(0, 4)})
-    assert {row.from_ for row in unmarked if row.attention == "cross"} == {"target"}
+    shares = recording.segments({"date": slice(0, 4)})
+    assert {row.from_ for row in shares if row.attention == "cross"} == {"target"}
     assert {row.from_ for row in calls[0].segments({"date": slice(0, 4)})} == {"all"}
     with pytest.raises(ArgumentError, match="no segment"):
         recording.segments({})
@@ -174,23 +174,23 @@ def small(tokens=None):
     return recording
 
 
-def test_segments_may_overlap_and_each_number_stands_for_itself():
+def test_overlapping_segments_are_independent():
     recording = small()
     shares = table(recording.segments({"text": slice(0, 5), "name": [2, 3], "same": slice(0, 5)}))
-    alone = table(recording.segments({"name": [2, 3]}))
+    single = table(recording.segments({"name": [2, 3]}))
     for layer, head in np.ndindex(2, 2):
-        place = (layer, head, "name", "name")
-        assert shares[place].share == pytest.approx(alone[place].share)
+        key = (layer, head, "name", "name")
+        assert shares[key].share == pytest.approx(single[key].share)
         assert shares[layer, head, "text", "same"][4:] == shares[layer, head, "text", "text"][4:]
     assert shares[0, 0, "text", "rest"].keys == 1
 
 
 @pytest.mark.parametrize(
-    "where", [slice(1, 4), range(1, 4), [3, 1, 2, 2], [-5, -4, -3], (1, 2, 3), np.array([1, 2, 3]),
+    "spec", [slice(1, 4), range(1, 4), [3, 1, 2, 2], [-5, -4, -3], (1, 2, 3), np.array([1, 2, 3]),
               torch.tensor([1, 2, 3]), [False, True, True, True, False, False], "bb-c d"],
 )  # fmt: skip
-def test_ways_to_tell_a_segment(where):
-    masks = token_masks({"x": where}, 6, ["a", "·bb", "-c", "·d", "·e", "."])
+def test_forms_of_a_segment(spec):
+    masks = token_masks({"x": spec}, 6, ["a", "·bb", "-c", "·d", "·e", "."])
     assert masks["x"].nonzero()[:, 0].tolist() == [1, 2, 3]
 
 
@@ -219,7 +219,7 @@ LABELS = ["The", "·cat", "·and", "·the", "·cat", "."]
 
 
 @pytest.mark.parametrize(
-    ("segments", "words"),
+    ("segments", "message"),
     [
         ({"x": "dog"}, "'dog' occurs nowhere among the tokens"),
         ({"x": "cat"}, r"'cat' occurs 2 times, at the tokens \[1, 4\]"),
@@ -235,15 +235,15 @@ LABELS = ["The", "·cat", "·and", "·the", "·cat", "."]
         ({"rest": [0]}, "a segment named 'rest'; expected another name"),
         ({"learned sink": [0]}, "a segment named 'learned sink'"),
         ({"": [0]}, "a segment named ''"),
-        ({1: [0]}, "expected names with their tokens"),
-        ([slice(0, 2)], "expected names with their tokens"),
+        ({1: [0]}, "expected a dictionary from names to tokens"),
+        ([slice(0, 2)], "expected a dictionary from names to tokens"),
         ({}, "no segment; expected at least one"),
     ],
 )
-def test_what_is_no_segment_is_refused_in_one_line(segments, words):
-    for ask in (small(LABELS).segments, small(LABELS)[0].segments):
-        with pytest.raises(ArgumentError, match=words) as raised:
-            ask(segments)
+def test_invalid_segments_are_refused_in_one_line(segments, message):
+    for method in (small(LABELS).segments, small(LABELS)[0].segments):
+        with pytest.raises(ArgumentError, match=message) as raised:
+            method(segments)
         assert "\n" not in str(raised.value)
 
 
@@ -255,7 +255,7 @@ def test_a_text_needs_names_and_a_target_needs_a_decoder():
 
 
 class TwoTowers(nn.Module):
-    """Attention on six tokens, and on nine of something else."""
+    """Attention over six tokens, and then over nine."""
 
     def forward(self, x):
         for tokens in (x[:, :, :6], x):
@@ -263,7 +263,7 @@ class TwoTowers(nn.Module):
         return out
 
 
-def test_calls_on_other_tokens_are_left_out_and_told():
+def test_calls_on_other_tokens_are_listed_in_left_out():
     with heedful.record(model := TwoTowers()) as recording:
         model(torch.randn(1, 2, 9, 4))
     shares = recording.segments({"x": slice(0, 3)})
@@ -273,24 +273,24 @@ def test_calls_on_other_tokens_are_left_out_and_told():
     with heedful.record(model) as recording:
         model(torch.randn(1, 2, 9, 4))
         model(torch.randn(1, 2, 9, 4))
-    with pytest.raises(RunError, match="2 passes that are not a generation"):
+    with pytest.raises(RunError, match="2 passes that are not one generation"):
         recording.segments({"x": slice(0, 3)})
     with pytest.raises(RunError, match="nothing was recorded"):
         from_attentions([]).segments({"x": slice(0, 3)})
 
 
-def test_rows_that_see_nothing_are_left_out_and_counted():
+def test_fully_masked_rows_are_excluded_and_counted():
     map_ = torch.rand(1, 2, 5, 5).softmax(-1)
     map_[0, 1, :3] = 0.0
     rows = table(from_attentions([map_]).segments({"a": slice(0, 2), "b": slice(2, 5)}))
-    nothing = rows[0, 1, "a", "b"]
-    assert (nothing.queries, nothing.share, nothing.chance) == (0, None, None)
+    masked = rows[0, 1, "a", "b"]
+    assert (masked.queries, masked.share, masked.chance) == (0, None, None)
     assert rows[0, 1, "b", "a"].queries == 2
     assert rows[0, 1, "b", "a"].share == pytest.approx(float(map_[0, 1, 3:, :2].sum(-1).mean()))
     assert rows[0, 0, "b", "a"].queries == 3
 
 
-def test_a_refuted_call_keeps_its_place_and_shows_no_number():
+def test_a_refuted_call_has_no_shares():
     recording = small()
     recording[0].refutations[0] = "it is not the model's"
     shares = recording.segments({"a": slice(0, 2)})
@@ -308,8 +308,8 @@ def test_the_mean_over_heads_the_table_and_json():
     pairs = [(row.layer, row.from_, row.to) for row in mean]
     assert len(pairs) == len(set(pairs)) == len(shares) / 2
     for row in mean:
-        place = (row.layer, row.from_, row.to)
-        values = [item.share for item in shares if (item.layer, item.from_, item.to) == place]
+        key = (row.layer, row.from_, row.to)
+        values = [item.share for item in shares if (item.layer, item.from_, item.to) == key]
         assert row.head is None
         assert row.share == pytest.approx(sum(values) / 2)
     first, *lines = str(shares).splitlines()
@@ -328,7 +328,7 @@ def test_the_mean_over_heads_the_table_and_json():
     assert data[0]["share"] == shares[0].share
 
 
-def test_what_the_mask_forbids_is_a_dash():
+def test_masked_segments_are_a_dash():
     torch.manual_seed(0)
     model = GPT(GPTConfig(vocabulary=30, context_length=16, width=24, layers=1, heads=3)).eval()
     with torch.inference_mode(), heedful.record(model) as recording:
@@ -339,7 +339,7 @@ def test_what_the_mask_forbids_is_a_dash():
     assert str(shares).splitlines()[1].split() == ["0.0", "a", "1.00", "–", "4"]
 
 
-def test_progress_is_told_and_ctrl_c_ends_it():
+def test_shares_report_progress_and_can_be_interrupted():
     recording, shares = small(), []
     recording.segments({"a": [0]}, progress=shares.append)
     assert shares == sorted(shares)

@@ -1,4 +1,4 @@
-"""A module that holds attention and ran without a call is missed under its own name."""
+"""A module that looks like attention and ran without a recorded call is reported as missed."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy, dropout, one_hot, scaled_dot_prod
 
 import heedful
 
-SILENT = "with projections to queries and keys, and no attention was seen in it"
+SILENT = "with projections to queries and keys, but no attention was detected in it"
 
 
 class Projects(nn.Module):
@@ -28,18 +28,18 @@ class Attends(Projects):
 
 
 class Picks(Projects):
-    """Each query takes the values of nearby keys, without any softmax."""
+    """Averages the values of nearby keys for each query, without a softmax."""
 
     def forward(self, x):
         return (self.q(x) @ self.k(x).mT > 0).float() @ self.v(x)
 
 
-def given():
+def inputs():
     return torch.randn(B, N, WIDTH)
 
 
 class Around(Attends):
-    """Attention of its own, and a part that it calls before or after."""
+    """Attention, and a part that is called before or after it."""
 
     def __init__(self, part, is_first):
         super().__init__()
@@ -110,15 +110,15 @@ PARTS = {
 
 @pytest.mark.parametrize("is_top", [True, False])
 @pytest.mark.parametrize("way", PARTS)
-def test_a_part_of_the_attention_that_its_caller_told_is_not_missed(way, is_top):
-    part, x = PARTS[way](), given()
+def test_a_part_of_attention_that_its_caller_completes_is_not_missed(way, is_top):
+    part, x = PARTS[way](), inputs()
     recording = looked_at(part if is_top else nn.Sequential(part), x)
     assert [call.name for call in recording] == [type(part).__name__ if is_top else "0"]
     shows(recording, part.part.maps(x)[:, None])
 
 
 class Twice(Attends):
-    """A recorded call, and a map of additive scores that no product multiplies with values."""
+    """A recorded call, and additive weights without a product with values."""
 
     def __init__(self, does):
         super().__init__()
@@ -140,11 +140,11 @@ UNSEEN = {
 
 
 class Ends(Attends):
-    """Attention, and other uses of a softmax that a model may have after it."""
+    """Attention, followed by another use of a softmax."""
 
     def __init__(self, does):
         super().__init__()
-        self.does, self.logits, self.one = does, nn.Linear(WIDTH, 9), nn.Linear(WIDTH, 1)
+        self.does, self.logits, self.single = does, nn.Linear(WIDTH, 9), nn.Linear(WIDTH, 1)
 
     def forward(self, x):
         return self.does(self, super().forward(x))
@@ -156,18 +156,18 @@ ENDS = {
         (self.logits(y[:, -1]) / 0.7).softmax(-1), 1
     ),
     "a router": lambda self, y: self.logits(y).softmax(-1).topk(2)[0],
-    "where an answer begins": lambda self, y: self.one(y).squeeze(-1).softmax(-1),
-    "a loss of it": lambda self, y: self.one(y).squeeze(-1).log_softmax(-1)[:, 0],
+    "where an answer begins": lambda self, y: self.single(y).squeeze(-1).softmax(-1),
+    "a loss of it": lambda self, y: self.single(y).squeeze(-1).log_softmax(-1)[:, 0],
     "a share of each token for each class": lambda self, y: self.logits(y).softmax(1),
     "a place that is expected": lambda self, y: (
-        self.one(y).squeeze(-1).softmax(-1) * torch.arange(N)
+        self.single(y).squeeze(-1).softmax(-1) * torch.arange(N)
     ).sum(-1),
 }
 
 
 @pytest.mark.parametrize("way", ENDS)
-def test_a_softmax_that_no_tokens_asked_for_is_not_missed(way):
-    assert len(looked_at(Ends(ENDS[way]), given())) == 1
+def test_a_softmax_without_queries_is_not_missed(way):
+    assert len(looked_at(Ends(ENDS[way]), inputs())) == 1
 
 
 class Volume(nn.Module):
@@ -188,9 +188,9 @@ class Volume(nn.Module):
         return (shares * torch.arange(3.0).view(1, 3, 1, 1)).sum(1), self.attend(x)
 
 
-def test_disparities_of_a_cost_volume_are_no_keys():
+def test_disparities_of_a_cost_volume_are_not_keys():
     images = [torch.randn(B, 1, 6, 6) for _ in range(2)]
-    assert len(looked_at(Volume(), *images, given())) == 1
+    assert len(looked_at(Volume(), *images, inputs())) == 1
 
 
 def kernel(name, does):
@@ -199,9 +199,9 @@ def kernel(name, does):
     def run(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         return does(query, key, value)
 
-    made = torch.library.custom_op(f"heedful_tests::{name}", run, mutates_args=())
-    made.register_fake(lambda query, key, value: torch.empty_like(value))
-    return made
+    result = torch.library.custom_op(f"heedful_tests::{name}", run, mutates_args=())
+    result.register_fake(lambda query, key, value: torch.empty_like(value))
+    return result
 
 
 def _attended(query, key, value):
@@ -232,9 +232,9 @@ class Kernel(nn.Module):
 
 
 @pytest.mark.parametrize("name", ["softmax", "pattern_match"])
-def test_an_operation_of_another_name_is_no_attention_of_torchs(name):
+def test_a_foreign_operation_is_not_attention_of_torch(name):
     with torch.no_grad():
-        assert len(looked_at(Kernel(name), given())) == 1
+        assert len(looked_at(Kernel(name), inputs())) == 1
 
 
 def test_a_kernel_beside_a_call_of_its_module_is_not_missed():
@@ -243,11 +243,11 @@ def test_a_kernel_beside_a_call_of_its_module_is_not_missed():
             return KERNELS["flash_fwd"](x, x.clone(), super().forward(x))
 
     with torch.no_grad():
-        assert len(looked_at(Both(), given())) == 1
+        assert len(looked_at(Both(), inputs())) == 1
 
 
 class Method(nn.Module):
-    """Continues after its attention in a method of its own, which runs no hook."""
+    """Continues after its attention in another method, for which no hook runs."""
 
     def __init__(self, does):
         super().__init__()
@@ -268,7 +268,7 @@ def by_a_kernel(self, y):
 
 
 def contrast(self, y):
-    """CLIP's loss: products of rows that are images and texts."""
+    """The loss of CLIP: products of images and texts."""
     first, second = (layer(y).mean(1) for layer in (self.asks, self.says))
     return cross_entropy(first @ second.mT, torch.arange(len(first)))
 
@@ -288,8 +288,8 @@ OUTSIDE = "attention in a method that is no call of the module"
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("does", [contrast, drawn, quantised])
 @pytest.mark.parametrize("is_method", [True, False])
-def test_what_looks_alike_in_a_method_or_beside_the_model_is_not_missed(does, mode, is_method):
-    model, x = Method(does), given()
+def test_similar_operations_in_a_method_or_beside_the_model_are_not_missed(does, mode, is_method):
+    model, x = Method(does), inputs()
     with MODES[mode](), heedful.record(model) as recording:
         model.encode(x) if is_method else does(model, model.attend(x))
     assert (len(recording), recording.missed) == (1, {})
@@ -299,7 +299,7 @@ def test_what_looks_alike_in_a_method_or_beside_the_model_is_not_missed(does, mo
 @pytest.mark.parametrize("does", [by_hand, by_a_kernel])
 def test_attention_of_another_model_or_of_the_user_is_not_missed(does, mode):
     """For example, of a model of which only the encoder is recorded."""
-    model, other, x = Attends(), Method(does), given()
+    model, other, x = Attends(), Method(does), inputs()
     with MODES[mode](), heedful.record(model) as recording:
         other.encode(model(x))
         does(other, model(x))
@@ -317,7 +317,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("way", LOSSES)
-def test_a_loss_of_products_as_of_clip_is_no_attention(way):
+def test_a_contrastive_loss_is_not_attention(way):
     class Pairs(nn.Module):
         def __init__(self):
             super().__init__()
@@ -326,7 +326,7 @@ def test_a_loss_of_products_as_of_clip_is_no_attention(way):
         def forward(self, x):
             return LOSSES[way](self.asks(x).mean(1) @ self.says(x).mean(1).mT)
 
-    assert len(looked_at(Pairs(), given())) == 1
+    assert len(looked_at(Pairs(), inputs())) == 1
 
 
 class Best(Attends):
@@ -354,17 +354,17 @@ SOFT = {
     "the largest alone stay": lambda scores: scores.masked_fill(
         scores < scores.topk(2)[0][..., -1:], -torch.inf
     ).softmax(-1),
-    "the best is told too": lambda scores: (scores.softmax(-1), scores.argmax(-1))[0],
+    "with the index of the best": lambda scores: (scores.softmax(-1), scores.argmax(-1))[0],
 }
 
 
 @pytest.mark.parametrize("way", SOFT)
-def test_scores_with_a_softmax_of_which_the_largest_are_looked_at_are_not_missed(way):
+def test_a_softmax_for_a_selection_of_the_largest_scores_is_not_missed(way):
     model = Best(lambda scores, x: SOFT[way](scores) @ x)
-    assert len(looked_at(model, given())) == 2
+    assert len(looked_at(model, inputs())) == 2
 
 
-def test_neighbours_of_points_are_no_attention():
+def test_neighbours_of_points_are_not_attention():
     """As in DGCNN: the module has no layers for queries and keys."""
 
     class Neighbours(nn.Module):
@@ -377,7 +377,7 @@ def test_neighbours_of_points_are_no_attention():
             near = (2 * x @ x.mT - x.square().sum(-1, keepdim=True)).topk(2)[1]
             return one_hot(near, N).float().sum(-2) @ x
 
-    assert len(looked_at(Neighbours(), given())) == 1
+    assert len(looked_at(Neighbours(), inputs())) == 1
 
 
 class LinearAttention(nn.Module):
@@ -385,8 +385,8 @@ class LinearAttention(nn.Module):
 
     def __init__(self):
         super().__init__()
-        made = {name: nn.Parameter(torch.randn(WIDTH, WIDTH)) for name in ("q_proj", "k_proj")}
-        self.w = nn.ParameterDict(made)
+        weights = {name: nn.Parameter(torch.randn(WIDTH, WIDTH)) for name in ("q_proj", "k_proj")}
+        self.w = nn.ParameterDict(weights)
 
     def forward(self, x):
         return (x @ self.w["q_proj"]).relu() * (x @ self.w["k_proj"]).relu()

@@ -1,4 +1,4 @@
-"""A recording beyond its memory budget continues on the disk, with the same results."""
+"""Calls that exceed the memory budget are stored in files, with the same results."""
 
 import gc
 import os
@@ -25,8 +25,8 @@ def model():
     return GPT(GPTConfig(vocabulary=23, context_length=32, width=24, layers=3, heads=4)).eval()
 
 
-def test_calls_on_the_disk_are_read_whatever_they_were_recorded_in(model, tmp_path):
-    """Log-sum-exps are written into tensors that were read."""
+def test_calls_on_disk_can_be_used_outside_inference_mode(model, tmp_path):
+    """Computed log-sum-exps are written into the tensors of the file."""
     with torch.inference_mode(), heedful.record(model, budget=CALL) as recording:
         model(IDS)
     with torch.no_grad(), heedful.record(model) as expected:
@@ -48,41 +48,41 @@ def temporary(tmp_path, monkeypatch):
 
 @pytest.fixture
 def written(monkeypatch):
-    """The paths of the written files, which must not exist afterwards."""
+    """The paths of all files that were written."""
     paths, save = [], file.save
     monkeypatch.setattr(file, "save", lambda *args: paths.append(args[1]) or save(*args))
     return paths
 
 
 @pytest.mark.parametrize(("budget", "files"), [(None, 0), (3 * CALL, 0), (2 * CALL, 1), (0, 3)])
-def test_what_is_spilled_is_the_same(model, temporary, written, budget, files):
-    with heedful.record(model) as unspilled:
+def test_calls_on_disk_equal_calls_in_memory(model, temporary, written, budget, files):
+    with heedful.record(model) as in_memory:
         model(IDS)
     with heedful.record(model, budget=budget) as recording:
         model(IDS)
     assert len(written) == files
-    for sequence, other in zip(unspilled.sequences, recording.sequences, strict=True):
+    for sequence, other in zip(in_memory.sequences, recording.sequences, strict=True):
         for a, b in zip(sequence, other, strict=True):
             assert torch.equal(a.weights(), b.weights())
             assert torch.equal(a.ids, b.ids)
-    again = heedful.load(recording.save(temporary / "all.safetensors"))
-    assert torch.equal(again[2].weights(), unspilled[2].weights())
+    loaded = heedful.load(recording.save(temporary / "all.safetensors"))
+    assert torch.equal(loaded[2].weights(), in_memory[2].weights())
 
 
-def test_what_is_spilled_is_no_longer_held(model, temporary):
+def test_tensors_moved_to_disk_are_freed(model, temporary):
     with heedful.record(model) as recording:
         model(IDS)
     capture = recording._captures[1]
-    again, query_ref = Spill(0).store(capture), weakref.ref(capture.query)
+    stored, query_ref = Spill(0).store(capture), weakref.ref(capture.query)
     expected = capture.query.tolist()
     del capture, recording
     gc.collect()
     assert query_ref() is None
-    assert again.query.tolist() == expected
+    assert stored.query.tolist() == expected
 
 
-@pytest.mark.skipif(os.name == "nt", reason="a file that is mapped keeps its name there")
-def test_a_program_that_is_killed_leaves_no_file(model, temporary):
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot unlink a mapped file")
+def test_a_killed_program_leaves_no_file(model, temporary):
     with heedful.record(model, budget=0) as recording:
         model(IDS)
         assert not list(temporary.iterdir())
@@ -93,14 +93,14 @@ def test_a_program_that_is_killed_leaves_no_file(model, temporary):
     assert call.weights().shape == weights.shape  # a call that is still referenced can be read
 
 
-def test_files_that_keep_their_names_go_with_the_recording(model, temporary, monkeypatch):
-    """As on Windows, where mapped files cannot be removed."""
-    tried, remove = set(), shutil.rmtree
-    monkeypatch.setattr(
-        shutil,
-        "rmtree",
-        lambda path, ignore_errors: remove(path) if path in tried else tried.add(path),
-    )
+def test_mapped_files_are_removed_with_the_recording(model, temporary, monkeypatch):
+    """On Windows, mapped files cannot be unlinked: here, the first removal of each file fails."""
+    failed, rmtree = set(), shutil.rmtree
+
+    def remove(path, ignore_errors):
+        return rmtree(path) if path in failed else failed.add(path)
+
+    monkeypatch.setattr(shutil, "rmtree", remove)
     with heedful.record(model, budget=0) as recording:
         model(IDS)
     assert len(list(temporary.glob("heedful-*/call.safetensors"))) == 3
@@ -119,7 +119,7 @@ def test_a_full_disk_leaves_no_file(model, temporary, monkeypatch):
     assert not list(temporary.iterdir())
 
 
-def test_a_budget_that_cannot_be(model, temporary, monkeypatch):
+def test_invalid_budgets_are_refused(model, temporary, monkeypatch):
     with (
         pytest.raises(ArgumentError, match="budget=-1"),
         heedful.record(model, budget=-1),

@@ -1,4 +1,4 @@
-"""Steps between two products, replayed: they give the model's weights to the last bit."""
+"""Replays of tapes reproduce the weights of the model bit for bit."""
 
 import math
 
@@ -19,16 +19,16 @@ BIAS = torch.randn(H, N, M)
 SHUFFLED = torch.randperm(M)
 
 
-def watched(run, *given, parameters=()):
-    """The taped calls, the missed reasons and the result of a function that runs inside a tape."""
-    met, missed = [], []
+def watched(run, *inputs, parameters=()):
+    """Run a function inside a tape; return the calls, the reasons of misses, and its result."""
+    calls, missed = [], []
     tape = Tape(
-        parameters, lambda: True, lambda: "attn", met.append, lambda *of: missed.append(of), {}
+        parameters, lambda: True, lambda: "attn", calls.append, lambda *of: missed.append(of), {}
     )
     with tape:
-        made = run(*given)
+        result = run(*inputs)
     tape.end()
-    return met, missed, made
+    return calls, missed, result
 
 
 def factors(dtype=torch.float32):
@@ -75,15 +75,15 @@ SPELLINGS = {
     "function": lambda scores: F.softmax(scores.masked_fill(HIDDEN, -1e4), dim=-1),
     "where": lambda scores: torch.where(HIDDEN, scores.new_tensor(-math.inf), scores).softmax(-1),
     "logarithms": lambda scores: scores.log_softmax(-1).exp(),
-    **{made.__name__: made for made in (written_out, with_sink, in_place, capped, rounded)},
-    **{made.__name__: made for made in (without_nan, of_three)},
+    **{way.__name__: way for way in (written_out, with_sink, in_place, capped, rounded)},
+    **{way.__name__: way for way in (without_nan, of_three)},
 }
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
-def test_weights_run_again_are_the_models_own_bit_for_bit(mode, spelling, dtype):
+def test_replayed_weights_equal_those_of_the_model_bit_for_bit(mode, spelling, dtype):
     query, key, value = factors(dtype)
 
     def run(query, key, value):
@@ -120,7 +120,7 @@ def test_keys_that_were_moved_keep_their_rows(way):
     torch.testing.assert_close(scores.softmax(-1).view(weights.shape), weights)
 
 
-def test_keys_times_queries_are_turned():
+def test_keys_times_queries_are_transposed():
     query, key, value = factors()
     [meeting], missed, _ = watched(lambda: value.mT @ (key @ query.mT).softmax(-2))
     cells = cells_of(meeting)
@@ -147,7 +147,7 @@ def test_a_product_with_a_parameter_begins_no_tape():
     assert not meeting.has_product
 
 
-def test_reasons_for_what_is_no_call():
+def test_reasons_of_missed_calls():
     query, key, value = factors()
     for run, missed in (
         (lambda: (query @ key.mT) @ value, None),
@@ -155,13 +155,13 @@ def test_reasons_for_what_is_no_call():
         (lambda: (query @ key.mT).softmax(-1), UNUSED),
         (lambda: query @ key.mT, None),
     ):
-        met, reasons, _ = watched(run)
-        assert met == []
+        calls, reasons, _ = watched(run)
+        assert calls == []
         assert reasons == ([("attn", missed)] if missed else [])
 
 
 @pytest.mark.parametrize("keys", [M, 1000])  # a small mask is copied
-def test_a_mask_that_was_changed_later_is_as_it_was_or_raises(keys):
+def test_a_mask_that_is_changed_later_is_copied_or_raises(keys):
     query, (key, value), mask = torch.randn(N, D), torch.randn(2, keys, D), torch.zeros(N, keys)
     [meeting], _, _ = watched(lambda: (query @ key.mT + mask).softmax(-1) @ value)
     mask[0, 0] = 1.0

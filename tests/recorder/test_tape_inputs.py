@@ -51,7 +51,7 @@ SPELLED = {
 
 @pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize("way", SPELLED)
-def test_a_softmax_by_any_words(way, flat):
+def test_spellings_of_a_softmax(way, flat):
     def attend(query, key):
         if flat:
             query, key = query.flatten(0, 1), key.flatten(0, 1)
@@ -78,7 +78,7 @@ def test_a_softmax_over_another_axis(way, keys):
     of_heads(OTHER_AXES[way], N, keys)
 
 
-def test_a_softmax_over_the_axis_that_is_not_summed_is_no_map():
+def test_a_softmax_over_another_axis_than_the_product_is_not_a_map():
     def attend(query, key):
         return (query.mT @ (query @ key.mT).softmax(-1)).mT
 
@@ -106,7 +106,7 @@ def test_weights_on_either_side_of_a_product(way):
     of_heads(lambda query, key: PRODUCTS[way]((query @ key.mT).softmax(-1), key), N, M)
 
 
-def test_weights_that_meet_values_in_no_product_are_missed():
+def test_weights_without_a_product_with_values_are_missed():
     def attend(query, key):
         return ((query @ key.mT).softmax(-1)[..., None] * key.unsqueeze(-3)).sum(-2)
 
@@ -117,8 +117,8 @@ KEEP = (torch.ones(B, N, 1), torch.tensor([[1.0] * M, [1.0] * 4 + [0.0] * 3])[:,
 
 
 @pytest.mark.parametrize("is_masked", [False, True])
-def test_both_sides_of_the_same_scores(is_masked):
-    """As in BiDAF, which masks padding by numbers far below all scores."""
+def test_softmaxes_over_both_axes_of_the_same_scores(is_masked):
+    """As in BiDAF, which masks padding by very low scores."""
 
     def bidaf(x, y):
         scores = x @ y.mT
@@ -135,16 +135,16 @@ def test_both_sides_of_the_same_scores(is_masked):
     shows(looked_at(Given(bidaf), x, y), of_x[:, None], of_y[:, None])
 
 
-def test_both_sides_with_heads_and_a_batch_of_another_size():
+def test_softmaxes_over_both_axes_with_another_batch_size():
     def both(x, y):
         scores = x @ y.mT
         of_x, of_y = scores.softmax(-1), scores.softmax(-2)
         moved = of_x @ y, torch.einsum("bhij,bhid->bhjd", of_y, x)
         return moved, F.scaled_dot_product_attention(x[:1], x[:1], x[:1])
 
-    given = tokens()
-    recording = looked_at(model := Heads(both), *given)
-    x, y = model.heads(*given)
+    inputs = tokens()
+    recording = looked_at(model := Heads(both), *inputs)
+    x, y = model.heads(*inputs)
     assert [call.shape for call in recording] == [(H, N, M), (H, M, N), (H, N, N)]
     assert [len(sequence) for sequence in recording.sequences] == [3, 2]
     for b, sequence in enumerate(recording.sequences):
@@ -152,7 +152,7 @@ def test_both_sides_with_heads_and_a_batch_of_another_size():
             near(call.weights(), maps[b])
 
 
-def test_one_softmax_of_several_values_is_one_call():
+def test_one_softmax_with_several_values_is_one_call():
     def attend(query, key):
         weights = (query @ key.mT).softmax(-1)
         return weights @ key, torch.einsum("bhij,bhjd->bhid", weights, key.exp())
@@ -172,18 +172,18 @@ def test_weights_that_are_set_to_zero_where_their_scores_were_hidden(low, other)
     if low > -torch.inf:
         hidden[1, :, 3] = True
     emptied = hidden if other == "same" else hidden.roll(1, -1)
-    met = []
+    calls = []
 
     def attend(query, key):
         scores = (query @ key.mT / 2).masked_fill(hidden, low)
         scores = scores.masked_fill(emptied, low) if other == "second" else scores
-        met.append(scores.softmax(-1).masked_fill_(emptied, 0.0))
-        return met[0] @ key
+        calls.append(scores.softmax(-1).masked_fill_(emptied, 0.0))
+        return calls[0] @ key
 
     with torch.no_grad(), heedful.record(model := Heads(attend)) as recording:
         model(*tokens())
-    emptied.fill_(True)  # what the model does with its mask later changes nothing
-    shows(recording, met[0].nan_to_num(0.0), proof=None if met[0].isnan().any() else "proved")
+    emptied.fill_(True)  # later changes of the mask have no effect
+    shows(recording, calls[0].nan_to_num(0.0), proof=None if calls[0].isnan().any() else "proved")
 
 
 @pytest.mark.parametrize("keeps", [lambda w: w, lambda w: w.double()], ids=["own", "cast"])
@@ -192,25 +192,25 @@ def test_weights_that_are_set_to_zero_where_their_scores_were_hidden(low, other)
     [
         nn.Dropout(0.4),
         lambda weights: torch.dropout(weights, 0.4, True),
-        # draws of its own, of as many numbers as there are weights
+        # random numbers, as many as there are weights
         lambda weights: F.dropout(weights, 0.4) + 0 * torch.rand_like(weights),
         lambda weights: torch.rand_like(F.dropout(weights, 0.4)) * 0 + weights,
     ],
 )
-def test_what_is_shown_in_training_is_from_before_dropout(drop, keeps):
+def test_weights_in_training_are_recorded_without_dropout(drop, keeps):
     def attend(query, key):
         return drop(keeps((query @ key.mT).softmax(-1))).to(key.dtype) @ key
 
-    given = tokens()
-    recording = looked_at(model := Heads(attend), *given)
-    shows(recording, weighed(*model.heads(*given)))
+    inputs = tokens()
+    recording = looked_at(model := Heads(attend), *inputs)
+    shows(recording, weighed(*model.heads(*inputs)))
     if recording[0].proof != "proved":
         assert (recording[0].proof, "dropped at random" in recording[0].why) == ("unproved", True)
 
 
-def test_values_and_chosen_heads_are_kept(tmp_path):
-    query, key = (model := Heads(attends)).heads(*(given := tokens()))
-    recording = looked_at(model, *given, heads=[2, 0], budget=0, values=True)
+def test_values_and_selected_heads_are_stored(tmp_path):
+    query, key = (model := Heads(attends)).heads(*(inputs := tokens()))
+    recording = looked_at(model, *inputs, heads=[2, 0], budget=0, values=True)
     maps = weighed(query, key)[:, [2, 0]]
     for each in (recording, heedful.load(recording.save(tmp_path / "r"))):
         shows(each, maps)
@@ -219,7 +219,7 @@ def test_values_and_chosen_heads_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize("pads", [slice(4, M), slice(0, 1)])
-def test_a_mask_that_multiplies_and_one_of_each_text_that_is_added(pads):
+def test_a_multiplied_causal_mask_and_an_added_padding_mask(pads):
     """The arithmetic of the first GPT: scores · b − 1e4 · (1 − b), then the padding.
 
     With left padding, a padding query may attend only to itself, so all later keys are equal.
@@ -236,7 +236,7 @@ def test_a_mask_that_multiplies_and_one_of_each_text_that_is_added(pads):
     shows(looked_at(model, x), scores(query, key).softmax(-1), proof="proved")
 
 
-OTHERWISE = {  # scores that `AttentionInputs` has no words for: their map is kept
+OTHERWISE = {  # scores that `AttentionInputs` cannot express: the map is stored
     "added before a cap": lambda x, y: 3 * ((x @ y.mT + 0.5) / 3).tanh(),
     "a column added before a cap": lambda x, y: ((x @ y.mT) + x[..., :1]).tanh(),
     "activated": lambda x, y: (x @ y.mT).relu(),
@@ -246,9 +246,9 @@ OTHERWISE = {  # scores that `AttentionInputs` has no words for: their map is ke
 
 
 @pytest.mark.parametrize("way", OTHERWISE)
-def test_scores_of_another_form_are_shown_by_their_weights(way):
+def test_scores_of_another_form_are_recorded_as_weights(way):
     model = Heads(lambda x, y: OTHERWISE[way](x, y).softmax(-1) @ y)
-    recording = looked_at(model, *(given := tokens()))
-    expected = OTHERWISE[way](*model.heads(*given)).softmax(-1)
+    recording = looked_at(model, *(inputs := tokens()))
+    expected = OTHERWISE[way](*model.heads(*inputs)).softmax(-1)
     shows(recording, expected, proof=None if way == "complex" else "proved",
           door=recording[0].door)  # fmt: skip

@@ -46,9 +46,9 @@ def by_twos(count):
 ORDER = "its text, one of 3, is guessed from the order of the calls"
 
 
-def recorded(model, *given, **options):
+def recorded(model, *inputs, **options):
     with heedful.record(model, **options) as recording:
-        model(*given)
+        model(*inputs)
     return recording
 
 
@@ -62,7 +62,7 @@ def near(result, expected):
 
 
 def is_of_its_text(recording, maps, calls=1):
-    """Each sequence has exactly the calls of its text."""
+    """Check that each sequence has exactly the calls of its text."""
     assert len(recording.sequences) == len(maps)
     for b, (sequence, map_) in enumerate(zip(recording.sequences, maps, strict=True)):
         assert [call.proof for call in sequence] == ["proved"] * calls, sequence[0].why
@@ -99,7 +99,7 @@ def test_several_texts_in_a_call_are_refused_unless_axes_are_told():
 
 
 class Twice(Loops):
-    """Calls one module twice for each text: all texts and then all again, or text by text."""
+    """Calls one module twice for each text: in two loops over all texts, or in one."""
 
     def __init__(self, again):
         super().__init__(one_by_one)
@@ -184,7 +184,7 @@ def test_windows_of_a_text_are_its_parts_once_verified(sizes):
 
 
 class Common(Loops):
-    """Attends to all texts but the last with the same words, which no input reveals."""
+    """Attends to a constant text in place of each text except the last."""
 
     def __init__(self):
         super().__init__(one_by_one)
@@ -194,14 +194,14 @@ class Common(Loops):
         return [Heads.forward(self, self.words) for _ in range(max(1, len(x) - 1))]
 
 
-def test_what_has_nothing_of_its_text_stays_a_guess():
+def test_calls_that_do_not_depend_on_a_text_stay_guessed():
     model, x = Common(), torch.randn(B, N, WIDTH)
     recording = recorded(model, x)
     assert recording.verify(model, x) == {"guessed": B - 1}
     assert "neither its queries nor its keys change with a text" in recording[0].why
 
 
-def test_texts_that_are_alike_stand_in_their_order():
+def test_equal_texts_are_assigned_in_order():
     model, x = Loops(one_by_one), torch.randn(1, N, WIDTH).expand(B, -1, -1)
     recording = recorded(model, x)
     assert recording.verify(model, x) == {"verified": B}
@@ -288,21 +288,21 @@ def causal(query, key):
     return scores.softmax(-1) @ key
 
 
-def test_a_text_as_one_has_the_calls_of_that_text():
+def test_a_sequence_has_the_calls_of_its_text():
     model, ids = Words(causal), torch.arange(B * N).view(B, N) % 9
     recording = recorded(model, ids)
     assert recording.verify(model, ids) == {"verified": B}
     for b, sequence in enumerate(recording.sequences):
-        [whole] = recording.stitched(b)
-        near(whole.weights(), sequence[0].weights())
+        [sequence_call] = recording.stitched(b)
+        near(sequence_call.weights(), sequence[0].weights())
 
 
-def test_a_row_that_is_not_the_models_refutes_the_call_of_its_text_alone(tmp_path):
+def test_a_wrong_row_refutes_only_the_call_of_its_text(tmp_path):
     model = Loops(one_by_one, lambda query, key: scaled_dot_product_attention(query, key, key))
     x = torch.randn(B, 40, WIDTH)
     recording = recorded(model, x)
     assert recording.verify(model, x) == {"verified": B}
-    recording._captures[2].query[0, 1, 20] *= 1.5  # between the rows that its check compares
+    recording._captures[2].query[0, 1, 20] *= 1.5  # not one of the rows that the check compares
     bad = recording.sequences[2]
     with pytest.raises(RunError, match="row 20 of head 1"):
         bad[0].summary()
@@ -312,7 +312,7 @@ def test_a_row_that_is_not_the_models_refutes_the_call_of_its_text_alone(tmp_pat
         assert [check.proof for _, check in each.certificate()] == ["proved", "proved", "refuted"]
 
 
-def test_what_is_gathered_over_texts_counts_each_once():
+def test_means_over_texts_count_each_text_once():
     model, x = Loops(one_by_one), torch.randn(B, N, WIDTH)
     recording = recorded(model, x)
     recording.verify(model, x)
@@ -327,15 +327,15 @@ def test_a_page_opens_on_the_call_of_its_text():
     recording = recorded(model, x)
     recording.verify(model, x)
     second = recording.sequences[1]
-    for shown in (second, second[0]):
-        texts, address = texts_and_view(shown)
+    for source in (second, second[0]):
+        texts, address = texts_and_view(source)
         assert address == "call=0.1.0"
         near(texts.call(0, 1, 0).weights(), maps_of(model, x)[1])
 
 
 @pytest.mark.parametrize("loops", [False, True])
-def test_a_table_of_queries_and_keys_is_no_padding_of_as_many_texts(loops):
-    """An additive table whose row b belongs to text b, and looks like its padding."""
+def test_a_mask_of_queries_and_keys_is_not_padding_of_as_many_texts(loops):
+    """An additive table (N, N) that looks like padding masks of N texts."""
 
     class Masked(nn.Module):
         def __init__(self):
@@ -379,7 +379,7 @@ class InParts(nn.Module):
 
 
 @pytest.mark.parametrize(("texts", "size"), [(4, 2), (4, 1), (6, 4), (4, 4)])
-def test_texts_that_a_wrapper_gives_in_parts_keep_their_own_names(texts, size, tmp_path):
+def test_texts_that_a_wrapper_passes_in_parts_keep_their_labels(texts, size, tmp_path):
     model, ids = InParts(size).eval(), torch.arange(8 * texts).view(texts, 8) % 60
     with torch.no_grad():
         recording = recorded(model, ids, tokenizer=lambda ids: [f"t{token}" for token in ids])

@@ -22,7 +22,7 @@ def model():
     return GPT(config).eval()
 
 
-def test_other_threads_are_not_recorded_and_that_is_said(model):
+def test_passes_in_other_threads_are_reported_as_missed(model):
     with heedful.record(model) as recording:
         thread = threading.Thread(target=model, args=(IDS,))
         thread.start()
@@ -33,7 +33,7 @@ def test_other_threads_are_not_recorded_and_that_is_said(model):
     assert recording.missed == {type(model).__name__: "it ran in another thread"}
 
 
-def test_a_copy_is_another_model(model):
+def test_calls_of_a_copy_are_not_recorded(model):
     with heedful.record(model) as recording:
         copied = copy.deepcopy(model)
         copied(IDS)
@@ -50,7 +50,7 @@ class Checkpointed(nn.Module):
         return checkpoint(self.attend, x, use_reentrant=False)
 
 
-def test_a_backward_pass_in_another_thread_is_no_run_of_the_model():
+def test_a_backward_pass_in_another_thread_is_not_recorded():
     """A call that checkpointing recomputes for gradients was recorded when it first ran."""
     model = Checkpointed()
     with heedful.record(model) as recording:
@@ -69,11 +69,11 @@ def test_gradient_checkpointing_records_once():
 
 
 def test_a_claim_of_another_thread_hides_nothing():
-    inside, done = threading.Event(), threading.Event()
+    inside, finished = threading.Event(), threading.Event()
 
     def waiting(module, query, key, value, mask, **options):
         inside.set()
-        done.wait(10)
+        finished.wait(10)
         return query.transpose(1, 2), None
 
     transformers.AttentionInterface.register("waiting", waiting)
@@ -92,6 +92,6 @@ def test_a_claim_of_another_thread_hides_nothing():
         thread.start()
         inside.wait(10)
         model(IDS)
-        done.set()
+        finished.set()
         thread.join()
     assert len(recording) == 3

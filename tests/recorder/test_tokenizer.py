@@ -1,4 +1,4 @@
-"""`record(model, tokenizer=…)`: each query and key has the name of its token, and no other has."""
+"""`record(model, tokenizer=…)`: each query and key has the label of its token, or none."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def words_of(ids):
     return [f"<{number}>" for number in ids]
 
 
-def test_each_sequence_has_its_own_without_padding(tmp_path):
+def test_each_sequence_has_its_own_labels_without_padding(tmp_path):
     model = Bert(BertConfig(vocabulary=8, context_length=9, width=12, layers=2, heads=3)).eval()
     for keep, ids in ((KEEP, IDS), (KEEP.flip(1), IDS.flip(1))):
         with heedful.record(model, tokenizer=LETTERS) as recording:
@@ -47,12 +47,12 @@ class Processor:
         self.tokenizer = tokenizer
 
 
-def test_tokenizers_of_every_make():
-    theirs = word_level(pytest.importorskip("tokenizers"))
-    for tokenizer in (theirs, Processor(theirs)):
+def test_tokenizers_of_every_kind():
+    word_tokenizer = word_level(pytest.importorskip("tokenizers"))
+    for tokenizer in (word_tokenizer, Processor(word_tokenizer)):
         naming = token_labeller(tokenizer)
         assert naming([1, 2, 0]) == ["the", "cat", "[UNK]"]
-        assert naming([3, 90]) == ["sat", "id 90"]  # a row that a model has beyond its vocabulary
+        assert naming([3, 90]) == ["sat", "id 90"]  # an id beyond the vocabulary of the tokenizer
         assert naming.unknown == 0
     assert token_labeller(LETTERS)([1, 0]) == ["a", "·"]
     assert token_labeller(words_of)([4, 2]) == ["<4>", "<2>"]
@@ -64,7 +64,7 @@ def test_tokenizers_of_every_make():
 @pytest.mark.parametrize(
     "gives", [lambda ids: "abc", lambda ids: ["a"], lambda ids: [1 for _ in ids]]
 )
-def test_a_function_that_gives_no_name_for_each_is_one_line(gives):
+def test_a_function_that_does_not_label_each_id_raises_one_line(gives):
     model = GPT(GPTConfig(vocabulary=8, context_length=9, width=12, layers=1, heads=3)).eval()
     with heedful.record(model, tokenizer=gives) as recording:
         model(IDS)
@@ -73,17 +73,17 @@ def test_a_function_that_gives_no_name_for_each_is_one_line(gives):
 
 
 @pytest.mark.parametrize("cached", [True, False])
-def test_every_pass_of_a_generation_and_the_whole(cached):
+def test_labels_of_a_generation_and_of_its_passes(cached):
     model = GPT(GPTConfig(vocabulary=8, context_length=20, width=12, layers=2, heads=3)).eval()
     prompt = IDS[0].tolist()
     with heedful.record(model, tokenizer=words_of) as recording:
-        made = [
+        result = [
             int(token)
             for token in generate(
                 model, prompt, tokens=5, sampling=Sampling(temperature=0), cache=cached
             )
         ]
-    text = words_of([*prompt, *made[:-1]])
+    text = words_of([*prompt, *result[:-1]])
     for call in recording:
         _, n, m = call.shape
         assert call.key_tokens == text[:m]
@@ -102,7 +102,7 @@ def test_one_text_has_no_target():
     assert recording.target_tokens is None
 
 
-def test_two_texts_one_after_the_other_have_their_own_names():
+def test_two_texts_in_successive_passes_have_their_own_labels():
     model = GPT(GPTConfig(vocabulary=8, context_length=20, width=12, layers=1, heads=3)).eval()
     with heedful.record(model, tokenizer=words_of) as recording:
         model(IDS[:1])
@@ -111,7 +111,7 @@ def test_two_texts_one_after_the_other_have_their_own_names():
 
 
 class Two(nn.Module):
-    """As bi-encoders have it, two models, each with texts of its own."""
+    """Two models, each with its own texts, as in bi-encoders."""
 
     def __init__(self):
         super().__init__()
@@ -125,16 +125,16 @@ class Two(nn.Module):
 @pytest.mark.parametrize("first", ["long", "short"])
 def test_tokens_of_a_recording_are_of_one_text_in_every_sequence(first):
     keep = torch.tensor([[True, False, False], [True] * 3])
-    given = {"long": {"ids": IDS[:, :4]}, "short": {"ids": IDS[:, :3] + 1, "keep": keep}}
+    inputs = {"long": {"ids": IDS[:, :4]}, "short": {"ids": IDS[:, :3] + 1, "keep": keep}}
     model = Two().eval()
     with torch.no_grad(), heedful.record(model, tokenizer=words_of) as recording:
-        model(given.pop(first), *given.values())
+        model(inputs.pop(first), *inputs.values())
     lengths = {"long": [4, 4], "short": [1, 3]}[first]
     assert [len(text) for text in recording.tokens] == lengths
     assert recording.tokens == [own[0].tokens for own in recording.sequences]
 
 
-def theirs(**settings):
+def make_gpt2(**settings):
     config = transformers.GPT2Config(
         vocab_size=12, n_positions=32, n_embd=12, n_layer=2, n_head=3, bos_token_id=1,
         eos_token_id=2, pad_token_id=0, **settings,
@@ -146,9 +146,9 @@ def theirs(**settings):
     return model
 
 
-def test_beams_that_change_places_have_their_own_names_or_none():
-    model = theirs(attn_implementation="eager")
-    seen = {}
+def test_beams_that_are_reordered_have_their_own_labels_or_none():
+    model = make_gpt2(attn_implementation="eager")
+    text_maps = {}
     with heedful.record(model, tokenizer=words_of) as recording:
         model.generate(
             torch.tensor([[5, 6, 7]]), num_beams=3, max_new_tokens=6, do_sample=False,
@@ -157,20 +157,20 @@ def test_beams_that_change_places_have_their_own_names_or_none():
     for sequence in recording.sequences:
         assert sequence[0].key_tokens == words_of([5, 6, 7])
         for call in sequence:
-            if call.key_tokens is None:  # its text has moved
+            if call.key_tokens is None:  # the beam has another text now
                 continue
             ids = tuple(int(name[1:-1]) for name in call.key_tokens)
-            if ids not in seen:
+            if ids not in text_maps:
                 with torch.no_grad():
-                    seen[ids] = model(torch.tensor([ids]), output_attentions=True).attentions
-            own = seen[ids][call.layer][0, :, -call.shape[1] :]
+                    text_maps[ids] = model(torch.tensor([ids]), output_attentions=True).attentions
+            own = text_maps[ids][call.layer][0, :, -call.shape[1] :]
             torch.testing.assert_close(call.weights(), own, atol=1e-5, rtol=0)
             assert call.query_tokens == call.key_tokens[-call.shape[1] :]
-    assert max(map(len, seen)) > 3  # until they first change places
+    assert max(map(len, text_maps)) > 3  # until the first reordering
 
 
 def test_a_text_in_a_cache_of_its_own_is_not_the_one_before_it():
-    model = theirs()
+    model = make_gpt2()
     with heedful.record(model, tokenizer=words_of) as recording, torch.no_grad():
         for first in (3, 7):
             cache = transformers.StaticCache(config=model.config, max_cache_len=11)
@@ -183,7 +183,7 @@ def test_a_text_in_a_cache_of_its_own_is_not_the_one_before_it():
     ]
 
 
-def test_both_texts_of_an_encoder_decoder_are_kept_in_its_file(tmp_path):
+def test_both_texts_of_an_encoder_decoder_are_saved(tmp_path):
     config = Seq2SeqConfig(vocabulary=10, context_length=9, width=12, layers=1, heads=3)
     model = Seq2Seq(config).eval()
     target = IDS.roll(1, 1)[:, :5]
@@ -191,7 +191,7 @@ def test_both_texts_of_an_encoder_decoder_are_kept_in_its_file(tmp_path):
         model(IDS, target, source_keep=KEEP)
     read = [words_of(row[real].tolist()) for row, real in zip(IDS, KEEP, strict=True)]
     written = [words_of(row.tolist()) for row in target]
-    recording.tokens, recording.target_tokens = read, written  # they fit
+    recording.tokens, recording.target_tokens = read, written  # of the right lengths
     for each in (recording, heedful.load(recording.save(tmp_path / "r"))):
         assert (each.tokens, each.target_tokens) == (read, written)
         for b, (reads, writes, crosses) in enumerate(each.sequences):
@@ -205,7 +205,7 @@ def test_both_texts_of_an_encoder_decoder_are_kept_in_its_file(tmp_path):
 
 
 class Own(nn.Module):
-    """A model of somebody's own, that reads tokens, and then a few of them pooled."""
+    """A custom model that reads tokens, and then a few pooled tokens."""
 
     def __init__(self):
         super().__init__()
@@ -222,7 +222,7 @@ class Own(nn.Module):
         return self.pooled(x, x, x)[0]
 
 
-def test_a_model_of_ones_own_and_axes_that_are_no_tokens():
+def test_a_custom_model_with_pooled_tokens():
     with heedful.record(model := Own(), tokenizer=LETTERS) as recording:
         model(IDS)
     for row, (first, pooled) in zip(IDS, recording.sequences, strict=True):
@@ -230,7 +230,7 @@ def test_a_model_of_ones_own_and_axes_that_are_no_tokens():
         assert (pooled.shape[1:], pooled.tokens, pooled.query_tokens) == ((3, 3), None, None)
 
 
-def test_a_number_that_no_sequence_has_is_one_line():
+def test_a_missing_sequence_raises_one_line():
     model = GPT(GPTConfig(vocabulary=8, context_length=9, width=12, layers=1, heads=3)).eval()
     with heedful.record(model) as recording:
         model(IDS)
@@ -247,7 +247,7 @@ class Changed(nn.Module):
         return ((x @ x.mT).softmax(-1) * 1.5) @ x
 
 
-def test_a_warning_of_what_is_missed_is_about_the_users_line():
+def test_a_warning_about_missed_calls_points_to_the_users_line():
     with (
         pytest.warns(UserWarning, match="attention of Changed was not recorded: weights") as raised,
         heedful.record(model := Changed()) as recording,

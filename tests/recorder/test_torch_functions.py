@@ -1,4 +1,4 @@
-"""The doors of torch's own attention: SDPA and nn.MultiheadAttention."""
+"""The doors to SDPA and nn.MultiheadAttention."""
 
 import copy
 import gc
@@ -31,11 +31,11 @@ def multi_head(batch_first, **options):
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("options", [{}, {"bias": False}, {"kdim": 12, "vdim": 12}])
 def test_multi_head_attention(need_weights, batch_first, options):
-    layer, given = multi_head(batch_first, **options)
-    _, maps = layer(*given, key_padding_mask=PADDING, average_attn_weights=False)
-    before, _ = layer(*given, key_padding_mask=PADDING, need_weights=need_weights)
+    layer, inputs = multi_head(batch_first, **options)
+    _, maps = layer(*inputs, key_padding_mask=PADDING, average_attn_weights=False)
+    before, _ = layer(*inputs, key_padding_mask=PADDING, need_weights=need_weights)
     with heedful.record(layer) as recording:
-        during, _ = layer(*given, key_padding_mask=PADDING, need_weights=need_weights)
+        during, _ = layer(*inputs, key_padding_mask=PADDING, need_weights=need_weights)
     assert torch.equal(before, during)
     for b, sequence in enumerate(recording.sequences):
         [call] = sequence
@@ -77,7 +77,7 @@ def test_multi_head_attention_with_keys_of_its_own(options):
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_a_mask_of_multi_head_attention_is_recognised(need_weights):
     layer, (query, _, _) = multi_head(True)
-    mask = torch.ones(5, 5, dtype=torch.bool).triu(1)  # True is to be ignored here
+    mask = torch.ones(5, 5, dtype=torch.bool).triu(1)  # True: masked
     options = {"attn_mask": mask, "need_weights": need_weights}
     _, map_ = layer(query[0], query[0], query[0], attn_mask=mask, average_attn_weights=False)
     with heedful.record(layer) as recording:
@@ -107,7 +107,7 @@ def test_torchs_own_transformer_with_gradients():
         assert torch.equal(result, other)
     kinds = ["self", "self", "causal", "cross", "causal", "cross"]
     assert [call.kind for call in recording] == kinds
-    # the pairs are read from the second sequence, whose source has five tokens
+    # of the second sequence, whose source has five tokens
     assert [call.shape[1:] for call in recording.sequences[1]] == [
         (5, 5), (5, 5), (7, 7), (7, 5), (7, 7), (7, 5)
     ]  # fmt: skip
@@ -120,16 +120,17 @@ def test_torchs_own_transformer_with_gradients():
 @pytest.mark.parametrize("nested", [True, False])
 @pytest.mark.parametrize("kind", ["none", "padding", "causal"])
 def test_an_encoder_stays_on_its_fused_path(kind, nested, mode):
-    """Bit for bit: it leaves that path where a module has hooks of its own, or a function mode."""
+    """The output is equal bit for bit. Hooks or a function mode would disable the fused path."""
     layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested).eval()
     x = torch.randn(2, 7, 16)
     causal = nn.Transformer.generate_square_subsequent_mask(7)
-    given = {"padding": {"src_key_padding_mask": PADDING}, "causal": {"mask": causal}}.get(kind, {})
+    masks = {"padding": {"src_key_padding_mask": PADDING}, "causal": {"mask": causal}}
+    inputs = masks.get(kind, {})
     with mode():
-        before = encoder(x, **given)
+        before = encoder(x, **inputs)
         with heedful.record(encoder) as recording:
-            during = encoder(x, **given)
+            during = encoder(x, **inputs)
     torch.testing.assert_close(during, before, atol=0, rtol=0)
     assert [call.name for call in recording] == [f"layers.{i}.self_attn" for i in range(2)]
     sizes = [(2, 5, 5)] * 2 if kind == "padding" else [(2, 7, 7)] * 2
@@ -139,7 +140,6 @@ def test_an_encoder_stays_on_its_fused_path(kind, nested, mode):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of scripting
 def test_an_encoder_layer_is_copied_pickled_and_scripted_while_it_is_recorded():
-    """Nothing of the recorder is on it."""
     model, x = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), torch.randn(2, 7, 16)
     with heedful.record(model) as recording:
         model(x)
@@ -148,7 +148,7 @@ def test_an_encoder_layer_is_copied_pickled_and_scripted_while_it_is_recorded():
         assert torch.equal(scripted(x), model.linear1(x))
         copy.deepcopy(model)(x)
     assert [(call.pass_index, call.proof, call.layout) for call in recording] == [
-        (0, "unproved", "told")  # its weights were dropped at random
+        (0, "unproved", "told")  # with dropout of weights
     ]
     _, maps = model.self_attn.eval()(x, x, x, average_attn_weights=False)
     for [call], map_ in zip(recording.sequences, maps, strict=True):
@@ -156,7 +156,7 @@ def test_an_encoder_layer_is_copied_pickled_and_scripted_while_it_is_recorded():
 
 
 class Reads(nn.Module):
-    """A recurrent layer, and attention over what it read."""
+    """A recurrent layer, and attention over its outputs."""
 
     def __init__(self):
         super().__init__()
@@ -168,7 +168,7 @@ class Reads(nn.Module):
 
 
 def test_a_model_is_copied_and_saved_while_it_is_recorded():
-    """As the best one of a training is. Copies tell nothing, and hold no recording."""
+    """As the best model of a training run is. Copies are not recorded and hold no recording."""
     model, x = Reads().eval(), torch.randn(2, 5, 12)
     with heedful.record(model) as recording:
         expected = model(x)
@@ -184,7 +184,7 @@ def test_a_model_is_copied_and_saved_while_it_is_recorded():
 
 
 class Kernel(nn.Module):
-    """Calls SDPA as it is told."""
+    """Calls SDPA with the given options."""
 
     def forward(self, query, key, options):
         return nn.functional.scaled_dot_product_attention(query, key, key, **options)
@@ -213,7 +213,7 @@ def test_masks_of_any_number_of_axes(lead, kind):
     "function",
     [torch._C._nn.scaled_dot_product_attention, torch.ops.aten.scaled_dot_product_attention],
 )
-def test_other_names_of_the_kernel(function):
+def test_functions_that_call_the_kernel(function):
     class Other(nn.Module):
         def forward(self, x):
             return function(x, x, x)
@@ -239,7 +239,7 @@ def test_a_compiled_model_and_inference_mode():
 QUERIES, KEYS = "bhqd", "bhkd"
 
 
-def test_multi_head_attention_of_a_norm_called_twice_is_of_itself():
+def test_a_norm_that_is_called_twice_is_recognised_as_self_attention():
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()
@@ -252,7 +252,7 @@ def test_multi_head_attention_of_a_norm_called_twice_is_of_itself():
     model, x = Twice().eval(), torch.randn(2, 5, 12)
     with heedful.record(model) as recording:
         model(x, x)
-        model(x, x.flip(1))  # as large, with other numbers
+        model(x, x.flip(1))  # the same shape, other numbers
         model(x[:, :3], x)
     assert [call.kind for call in recording] == ["self", "cross", "cross"]
     normed = model.norm(x)
@@ -260,8 +260,8 @@ def test_multi_head_attention_of_a_norm_called_twice_is_of_itself():
     torch.testing.assert_close(recording[0].weights(), maps[0], atol=2e-6, rtol=0)
 
 
-def test_attention_in_hooks_of_the_users_is_that_of_their_module():
-    """Adapters, say: their hooks run while their module is still running."""
+def test_attention_in_hooks_of_the_user_belongs_to_their_module():
+    """As in adapters: the hooks run while their module is still running."""
 
     class Attends(nn.Module):
         def __init__(self):
@@ -273,8 +273,8 @@ def test_attention_in_hooks_of_the_users_is_that_of_their_module():
             return nn.functional.scaled_dot_product_attention(query, query, query)
 
     model, adapter = nn.Sequential(Attends(), nn.Flatten()), Attends()
-    model[0].register_forward_hook(lambda module, given, output: output + adapter(given[0]))
-    model.register_forward_hook(lambda module, given, output: (output, adapter(given[0])))
+    model[0].register_forward_hook(lambda module, inputs, output: output + adapter(inputs[0]))
+    model.register_forward_hook(lambda module, inputs, output: (output, adapter(inputs[0])))
     with heedful.record(model) as recording:
         model(torch.randn(2, 5, 12))
     assert [call.name for call in recording] == ["0", "0", "Sequential"]
@@ -282,8 +282,8 @@ def test_attention_in_hooks_of_the_users_is_that_of_their_module():
 
 
 @pytest.mark.parametrize("kind", ["encoder layer", "linear"])
-def test_nothing_of_a_pass_is_held_when_the_block_has_ended(kind):
-    """Neither what it was given nor what it made, without waiting for the garbage collector."""
+def test_no_tensor_of_a_pass_is_kept_after_the_recording(kind):
+    """Inputs and outputs are released, without the garbage collector."""
     model = {
         "encoder layer": nn.TransformerEncoderLayer(16, 2, 32, batch_first=True),
         "linear": nn.Linear(16, 16),
@@ -292,10 +292,10 @@ def test_nothing_of_a_pass_is_held_when_the_block_has_ended(kind):
     try:
         with warnings.catch_warnings(), heedful.record(model) as recording:
             warnings.simplefilter("ignore")
-            given = torch.randn(2, 7, 16)
-            made = model(given)
-            alive = [weakref.ref(given), weakref.ref(made)]
-            del given, made
+            inputs = torch.randn(2, 7, 16)
+            output = model(inputs)
+            alive = [weakref.ref(inputs), weakref.ref(output)]
+            del inputs, output
         assert [reference() for reference in alive] == [None, None]
         assert len(recording) == (kind == "encoder layer")
     finally:

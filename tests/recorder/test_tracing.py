@@ -1,4 +1,4 @@
-"""A pass that torch traces computes no numbers: its graph is that without a recording."""
+"""A pass that torch traces is not recorded, and its graph does not change."""
 
 import itertools
 
@@ -40,18 +40,18 @@ def proxied(model, x):
 
 
 def strictly_exported(model, x):
-    """By dynamo, which traces the code of hooks: such a pass cannot be reported."""
+    """Dynamo also traces the code of hooks, so such a pass cannot be reported."""
     return torch.export.export(model, (x,), strict=True).graph
 
 
-# dynamo cannot follow what checks the shapes of our own functions in these tests
+# dynamo cannot trace the checks of shapes in these tests
 STRICT = [(strictly_exported, attend) for attend in ATTENDING[:2]]
 
 
 @pytest.mark.parametrize(
     ("trace", "attend"), [*itertools.product([exported, proxied], ATTENDING), *STRICT]
 )
-def test_a_graph_is_that_without_recording(trace, attend):
+def test_a_traced_graph_is_the_same_as_without_recording(trace, attend):
     model = Attend(attend)
     with torch.no_grad():
         plain = trace(model, X)
@@ -65,7 +65,7 @@ def test_a_graph_is_that_without_recording(trace, attend):
 
 
 @pytest.mark.parametrize("attend", ATTENDING)
-def test_tensors_without_numbers_are_told_of(attend):
+def test_tensors_without_numbers_are_reported(attend):
     fake, model = FakeTensorMode(allow_non_fake_inputs=True), Attend(attend)
     with torch.no_grad(), heedful.record(model) as recording, fake:
         model(fake.from_tensor(X))
@@ -91,7 +91,7 @@ class Tracing(nn.Module):
 
 
 @pytest.mark.parametrize("attend", ATTENDING)
-def test_a_part_that_is_traced_inside_a_pass_is_told_of(attend):
+def test_a_part_that_is_traced_inside_a_pass_is_reported(attend):
     with torch.no_grad(), heedful.record(model := Tracing(attend)) as recording:
         model(X)
     assert [call.proof for call in recording] == ["proved"]
@@ -101,7 +101,7 @@ def test_a_part_that_is_traced_inside_a_pass_is_told_of(attend):
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # of torch's kernel, by torch
 @pytest.mark.parametrize("attend", ATTENDING)
-def test_a_pass_inside_vmap_says_why_it_is_missed(attend):
+def test_a_pass_inside_vmap_is_missed_with_a_reason(attend):
     with torch.no_grad(), heedful.record(model := Attend(attend)) as recording:
         mapped = torch.func.vmap(model)(X[None])
     torch.testing.assert_close(mapped, model(X)[None])

@@ -56,7 +56,7 @@ def test_nothing_stays_patched_after_an_exception(model, inside):
         run()
     [recording] = recordings
     assert AttentionInterface.get_interface is original
-    assert len(recording) == (2 if inside == "the model" else 0)  # both came before the fault
+    assert len(recording) == (2 if inside == "the model" else 0)  # both calls precede the error
     handle.remove()
     assert [len(module._forward_hooks) for module in model.modules()] == hooks
     model(IDS)
@@ -72,11 +72,11 @@ def test_an_older_transformers_is_refused_with_the_version_that_is_needed(model,
     ):
         pass
     assert not any(module._forward_hooks for module in model.modules())
-    with heedful.record(nn.MultiheadAttention(4, 2)):  # nothing of transformers, nothing to refuse
+    with heedful.record(nn.MultiheadAttention(4, 2)):  # a model without transformers is not refused
         pass
 
 
-def test_a_model_that_is_not_recorded_is_left_alone(model):
+def test_calls_of_other_models_are_not_recorded(model):
     other = transformers.LlamaModel(model.config).eval()
     with heedful.record(model) as recording, torch.no_grad():
         other(IDS)
@@ -86,7 +86,7 @@ def test_a_model_that_is_not_recorded_is_left_alone(model):
 
 
 @pytest.mark.parametrize("length", [1, 7])
-def test_no_mask_is_causal_where_the_module_or_the_call_says_so(length):
+def test_a_call_without_a_mask_is_causal_by_its_module_or_argument(length):
     """A single query is not masked; eager attention applies only the mask that is passed."""
     module = nn.Module()
     query = torch.randn(2, 3, length, 4)
@@ -126,14 +126,14 @@ def test_a_boolean_mask_is_added_by_eager_attention():
         ("decoder.block.0.layer.1.EncDecAttention", True),
         ("decoder.layers.1.encoder_attn", True),
         ("encoder.layer.0.crossattention.self", True),
-        ("cross_encoder.layers.0.self_attn", False),  # a name further up says nothing
+        ("cross_encoder.layers.0.self_attn", False),  # names of outer modules do not count
         ("encoder.layer.0.attention.self", False),
         ("AttentionAcrossTexts", False),
         ("blocks.0.across", False),
         ("VanillaCrossAttention", True),
     ],
 )
-def test_the_name_of_a_module_tells_cross_attention(name, crosses):
+def test_cross_attention_is_recognised_by_the_name_of_a_module(name, crosses):
     query = torch.zeros(1, 2, 3, 4)
     seen = Observed(query, query, query, None, 1.0)
     assert call_kind.crosses(seen, name) is crosses
@@ -147,7 +147,7 @@ def stance():
 
 @pytest.mark.parametrize("first_out", [0, 1])
 def test_two_threads_that_leave_in_any_order_leave_nothing_patched(model, first_out):
-    """Both record at once; each gets its own model's calls, also after the other has ended."""
+    """Both record at once; each records only its model, also after the other has ended."""
     original, before = AttentionInterface.get_interface, stance()
     models = [model, transformers.LlamaModel(model.config).eval()]
     both, left = threading.Barrier(2, timeout=20), threading.Event()
@@ -247,8 +247,6 @@ ENDS = {
 @pytest.mark.parametrize("place", ["layers.1", "layers.1.self_attn.o_proj", "layers.0.mlp", ""])
 @pytest.mark.parametrize("inside", [True, False])
 def test_after_a_pass_that_ended_early_the_next_has_right_names(model, end, place, error, inside):
-    """The user's hook is there before the recording, or is added while it runs."""
-
     def fail(*_):
         raise error
 
@@ -288,7 +286,7 @@ def test_after_a_layer_that_was_interrupted_the_next_pass_has_right_names(model,
 
 
 class GoesOn(nn.Module):
-    """Continues after its part has raised, and attends itself."""
+    """Catches the error of its part, and attends itself."""
 
     def __init__(self, part):
         super().__init__()
@@ -302,7 +300,7 @@ class GoesOn(nn.Module):
 
 @pytest.mark.parametrize("error", [OddError, KeyboardInterrupt])
 @pytest.mark.parametrize("end", ENDS)
-def test_a_model_that_catches_what_a_part_raises_keeps_its_names(end, error):
+def test_a_model_that_catches_an_error_of_a_part_keeps_its_names(end, error):
     def fail(*_):
         raise error
 

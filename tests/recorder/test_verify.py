@@ -1,4 +1,4 @@
-"""`recording.verify`: probing finds the axes, settles nothing wrongly and leaves no trace."""
+"""`recording.verify`: probing finds the axes, never wrong ones, and leaves no trace."""
 
 from contextlib import suppress
 from functools import partial
@@ -19,7 +19,7 @@ transformers.logging.set_verbosity_error()
 
 
 class Core(nn.Module):
-    """A module whose inputs have an axis of heads already."""
+    """A module with inputs that already have an axis of heads."""
 
     def forward(self, query, key):
         return by_hand(query, key)
@@ -48,24 +48,24 @@ class Attend(nn.Module):
     def forward(self, x):
         return self.attend(*map(self.order, self.heads(x)))
 
-    def given(self, texts):
+    def inputs(self, texts):
         return [torch.randn(*(size or texts for size in self.shape), E)]
 
     def maps(self, x):
-        """(B, parts, H, N, N), by their definition in float64."""
+        """The maps (B, parts, H, N, N) by definition, in float64."""
         query, key = (heads.double() for heads in self.heads(x))
         weights = (query @ key.mT / 2).softmax(-1).float()
         return weights if weights.ndim == 5 else weights[:, None]
 
 
-def recorded(model, *given, **options):
+def recorded(model, *inputs, **options):
     with heedful.record(model, **options) as recording:
-        model(*given)
+        model(*inputs)
     return recording
 
 
 def shows(recording, maps, at=0):
-    """The parts of each text have these maps, in call `at` of the text."""
+    """Check the maps of the parts of each text, in call `at` of the text."""
     assert len(recording.sequences) == len(maps)
     for sequence, of_text in zip(recording.sequences, maps, strict=True):
         for part, weights in zip(sequence[at].parts, of_text, strict=True):
@@ -108,10 +108,10 @@ class OneKeyHead(Attend):
 
 
 class Cached(Attend):
-    """Continues from a cache, whose axis of heads is no axis of positions."""
+    """Continues from a cache, whose axis of heads is not an axis of positions."""
 
-    def given(self, texts):
-        return [*super().given(texts), torch.randn(texts, H, 7, D)]
+    def inputs(self, texts):
+        return [*super().inputs(texts), torch.randn(texts, H, 7, D)]
 
     def heads(self, x):
         query, key = super().heads(x)
@@ -142,7 +142,7 @@ class Listed(nn.Module):
         super().__init__()
         self.attend = Images()
 
-    def given(self, texts):
+    def inputs(self, texts):
         return [[torch.randn(3, 2, 5 + size) for size in range(texts)]]
 
     def forward(self, images):
@@ -171,14 +171,14 @@ CASES = {
 
 @pytest.mark.parametrize("texts", [1, H])  # as many as heads
 @pytest.mark.parametrize("case", CASES)
-def test_what_each_axis_is_of_is_found(case, texts):
+def test_verify_finds_the_role_of_each_axis(case, texts):
     model = CASES[case]()
-    recording = recorded(model, *(given := model.given(texts)))
-    if texts == 1 and case.endswith("a cache and 1"):  # nothing tells of one token of one text
+    recording = recorded(model, *(inputs := model.inputs(texts)))
+    if texts == 1 and case.endswith("a cache and 1"):  # one token of one text cannot be probed
         return
-    assert set(recording.verify(model, given)) == {"verified"}
+    assert set(recording.verify(model, inputs)) == {"verified"}
     assert ([call.why for call in recording], recording.missed) == ([""], {})
-    shows(recording, model.maps(*given))
+    shows(recording, model.maps(*inputs))
 
 
 @pytest.mark.parametrize("rows", [[0, 1, 2], [2, 1, 0], [0, 1, 2, 0, 1, 2]])
@@ -195,7 +195,7 @@ def test_a_loop_over_texts_has_a_call_for_each(rows):
 
 
 def test_a_second_stream_that_shares_its_first_keys():
-    """ProphetNet, whose predicting streams attend to the main stream and to themselves."""
+    """ProphetNet: its predicting streams attend to the main stream and to themselves."""
     config = transformers.ProphetNetConfig(
         vocab_size=30, hidden_size=E, num_encoder_layers=1, num_decoder_layers=1, ngram=2,
         num_encoder_attention_heads=H, num_decoder_attention_heads=H, encoder_ffn_dim=16,
@@ -204,11 +204,12 @@ def test_a_second_stream_that_shares_its_first_keys():
     )  # fmt: skip
     model = transformers.ProphetNetModel(config).eval()
     ids = torch.randint(1, 30, (2, 12), generator=torch.Generator().manual_seed(1))
-    given = {"input_ids": ids[:, :7], "decoder_input_ids": ids[:, 7:]}
+    inputs = {"input_ids": ids[:, :7], "decoder_input_ids": ids[:, 7:]}
     with torch.no_grad(), heedful.record(model) as recording:
-        output = model(**given, output_attentions=True)
-    assert recording.verify(model, given) == {"verified": 4}
-    scores = output.encoder_attentions[0], output.cross_attentions[0]  # it returns no weights
+        output = model(**inputs, output_attentions=True)
+    assert recording.verify(model, inputs) == {"verified": 4}
+    # these outputs are scores, not weights
+    scores = output.encoder_attentions[0], output.cross_attentions[0]
     read, cross = (score.softmax(-1)[:, None] for score in scores)
     main, ahead = output.decoder_attentions[0][:, None], output.decoder_ngram_attentions[0]
     for at, maps in enumerate((read, main, ahead, cross)):
@@ -230,17 +231,17 @@ UNSETTLED = {
 
 
 @pytest.mark.parametrize("way", UNSETTLED)
-def test_what_is_not_settled_says_so_and_keeps_its_weights(way):
+def test_an_unsettled_call_is_guessed_and_keeps_its_weights(way):
     model, x = UNSETTLED[way](), torch.randn(3, N, E)
     recording = recorded(model, x)
     before = [call.weights() for [call] in recording.sequences]
     assert recording.verify(model, x) == {"guessed": 1}
-    assert "probing did not settle it" in recording[0].why
+    assert "probing did not determine it" in recording[0].why
     assert all(map(torch.equal, [call.weights() for [call] in recording.sequences], before))
 
 
 class Restless(Attend):
-    """Everything that a pass may change: modes, buffers and random states."""
+    """Changes modes, buffers and random states in each pass."""
 
     def __init__(self):
         super().__init__()
@@ -256,7 +257,7 @@ class Restless(Attend):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_everything_is_put_back_as_it_was(fails):
+def test_modes_buffers_and_random_states_are_restored(fails):
     model, x, shares = Restless().eval(), torch.randn(3, N, E), []
     recording = recorded(model, x)
     model.train()
@@ -276,7 +277,7 @@ def test_everything_is_put_back_as_it_was(fails):
     assert (shares[-1] == 1, recording[0].layout == "verified") == (not fails, not fails)
 
 
-def test_what_cannot_be_verified_is_one_line(tmp_path):
+def test_a_failed_verification_raises_one_line(tmp_path):
     model, x, chance = Attend(), torch.randn(2, N, E), torch.Generator()
     draws = Attend(tokens=lambda x: x + torch.randn(E, generator=chance))
     recording = recorded(model, x)
@@ -286,13 +287,13 @@ def test_what_cannot_be_verified_is_one_line(tmp_path):
         (recording, model, {"x": x, "y": x}, ArgumentError, "the model ends in TypeError"),
         (recording, model, [3], ArgumentError, "inputs with no tensor in them"),
         (recording, 5, x, ArgumentError, "a model of type int; expected the module"),
-        (recorded(draws, x), draws, x, ArgumentError, "something else"),
+        (recorded(draws, x), draws, x, ArgumentError, "differ between two passes"),
         (loaded, model, x, RunError, "from a file or from maps"),
         (from_attentions([torch.eye(N).expand(1, 1, N, N)]), model, x, RunError, "from a file"),
     ]
-    for candidate, other, given, error, words in refused:
+    for candidate, other, inputs, error, words in refused:
         with pytest.raises(error, match=words) as raised:
-            candidate.verify(other, given)
+            candidate.verify(other, inputs)
         assert "expected" in str(raised.value)
         assert "\n" not in str(raised.value)
     assert (recording[0].layout, recording[0].proof) == ("usual", "proved")

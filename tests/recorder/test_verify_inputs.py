@@ -78,7 +78,7 @@ def test_axes_that_contradict_the_inputs_are_guessed():
     x = torch.randn(B, 5, E)
     wrong = recorded(Attend(heads_first=False), x, axes={"Attend": "h b n d"})
     assert wrong[0].layout == "guessed"
-    assert f"{H} texts, and the inputs {B}" in wrong[0].why
+    assert f"{H} texts, but the inputs have {B}" in wrong[0].why
     right = recorded(Attend(heads_first=True), x, axes={"Attend": "h b n d"})
     assert right[0].layout == "told"
 
@@ -94,7 +94,7 @@ def test_an_input_without_a_batch_axis_is_verified_or_stays_usual():
     near(recording[0].weights(), model.maps(x[None])[0])
 
 
-def test_a_list_of_texts_of_unequal_lengths_is_that_many_texts():
+def test_each_entry_of_a_list_of_texts_is_a_text():
     class Padded(nn.Module):
         def __init__(self):
             super().__init__()
@@ -132,7 +132,7 @@ def test_a_recording_is_saved_and_not_pickled():
 
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("trains", [True, False])
-def test_padding_that_only_an_encoder_layer_is_given_is_left_out(batch_first, trains):
+def test_padding_that_only_an_encoder_layer_is_passed_is_removed(batch_first, trains):
     class Classifier(nn.Module):
         def __init__(self):
             super().__init__()

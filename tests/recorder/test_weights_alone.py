@@ -22,7 +22,7 @@ def below_one():
 
 
 def as_it_came(call, map_):
-    """Every statistic equals its definition in float64 on the rows."""
+    """Check every statistic against its definition in float64 on the rows."""
     exact = map_.double()
     torch.testing.assert_close(call.weights(), map_, atol=1e-6, rtol=0)
     lone = exact.sum(-1) > 0
@@ -37,7 +37,7 @@ def as_it_came(call, map_):
     equal(call.received(), exact.sum(1))
     equal(call.learned_sink(), rows(1 - exact.sum(-1)))
     equal(call.largest().weights, rows(exact.amax(-1)))
-    assert call.kind == "cross"  # five queries of seven keys: they have no positions among them
+    assert call.kind == "cross"  # five queries and seven keys, without positions
     assert call.distance().isnan().all()
     for head in range(3):
         equal(call.entropy(head), rows(-torch.special.xlogy(exact, exact).sum(-1))[head])
@@ -46,7 +46,7 @@ def as_it_came(call, map_):
     equal(call.weights(queries=-1, keys=[6, 0]), exact[:, -1:, [6, 0]])
 
 
-def test_rows_below_one_come_out_as_they_came_in_from_a_file_too(tmp_path):
+def test_rows_that_sum_to_less_than_one_are_preserved_in_a_file(tmp_path):
     maps = below_one()
     recording = from_attentions([maps])
     again = heedful.load(recording.save(tmp_path / "r"))
@@ -67,7 +67,7 @@ class Given(nn.Module):
 
 
 @pytest.mark.parametrize("budget", [None, 0])
-def test_weights_of_no_product_come_out_as_the_model_had_them(budget):
+def test_weights_without_a_product_equal_those_of_the_model(budget):
     maps = torch.rand(2, 3, 5, 7, generator=torch.Generator().manual_seed(4)).softmax(-1)
     maps[0, 1, 2, 3:] = 0
     maps /= maps.sum(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""A compiled training pass computes what the plain one does, and goes on after a kill."""
+"""A compiled training pass: the numbers of the plain pass, also after a kill and --resume."""
 
 import os
 import signal
@@ -28,49 +28,43 @@ loop.Training._step = step
 """
 
 
-def made(*arguments, before="", status=0):
-    """A command in a process of its own, two threads each.
+def python(code, *arguments, status=0):
+    """Run code in a new process with two threads; return its output, and check standard error.
 
-    CI is set, as on servers that run tests: torch's compiler is stricter there.
+    The tests' checks of shapes cannot be compiled. With CI set, torch's compiler is stricter.
     """
-    command = [sys.executable, "-c", before + COMMAND, *map(str, arguments)]
+    command = [sys.executable, "-c", code, *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "2", "CI": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == status, done.stderr
-    return done
+    process = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (process.returncode, process.stderr) == (status, "")
+    return process.stdout
 
 
 @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
-def test_killed_and_continued_equals_never_stopped(optimizer, tmp_path):
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_run(optimizer, tmp_path):
     (tmp_path / "text.txt").write_text(TEXT)
-    options = [*SMALL, "--optimizer", optimizer]
-    for name in ("whole", "killed"):
-        dies = name == "killed"
-        done = made(
-            "train", tmp_path / "text.txt", "--out", tmp_path / name, *options,
-            before=KILLED if dies else "", status=-signal.SIGKILL if dies else 0,
-        )  # fmt: skip
-        assert not done.stderr
-    assert not made("train", "--out", tmp_path / "killed", "--resume").stderr
-    whole, killed = (outcome(tmp_path / name) for name in ("whole", "killed"))
-    for line, other in zip(whole[0], killed[0], strict=True):
+    train = ["train", tmp_path / "text.txt", *SMALL, "--optimizer", optimizer, "--out"]
+    python(COMMAND, *train, tmp_path / "whole")
+    python(KILLED + COMMAND, *train, tmp_path / "killed", status=-signal.SIGKILL)
+    python(COMMAND, "train", "--out", tmp_path / "killed", "--resume")
+    plain, killed = (outcome(tmp_path / name) for name in ("whole", "killed"))
+    for line, other in zip(plain[0], killed[0], strict=True):
         assert line == pytest.approx(other, rel=1e-4)
-    torch.testing.assert_close(whole[1], killed[1], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(plain[1], killed[1], rtol=1e-3, atol=1e-4)
 
 
 def outcome(directory):
-    """The lines of the metrics, and the weights of the checkpoint."""
+    """Return the lines of the metrics, and the weights of the last checkpoint."""
     tensors, _ = load_tensors(directory / "state/last.safetensors")
     weights = {name: tensor for name, tensor in tensors.items() if name.startswith("model.")}
     return read_metrics(directory / "metrics.jsonl"), weights
 
 
-# In a process of its own: what checks shapes in tests cannot be compiled
-COMPARED = """
+COMPARISON = """
 import torch
 from heedful.errors import ArgumentError
 from heedful.models import GPT, GPTConfig, loss
-from heedful.train.compiled_pass import compiled
+from heedful.train.compiled_pass import compile_loss
 from heedful.train.tasks import Windows
 
 def plain(model, batch, smoothing):
@@ -78,7 +72,7 @@ def plain(model, batch, smoothing):
 
 torch.manual_seed(0)
 model = GPT(GPTConfig(vocabulary=13, context_length=12, width=24, heads=3, layers=2))
-run = compiled(plain)
+run = compile_loss(plain)
 for size in ((5, 12), (3, 7), (5, 12)):
     batch = Windows(torch.randint(0, 13, size), torch.randint(0, 13, size))
     results = []
@@ -97,19 +91,17 @@ except ArgumentError as error:
 
 
 def test_loss_and_gradients_are_those_of_the_plain_pass():
-    done = subprocess.run([sys.executable, "-c", COMPARED], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("refused\n", "")
+    assert python(COMPARISON) == "refused\n"
 
 
 ONE_GRAPH = """
 import torch, heedful
 attend = lambda query, key: heedful.attention(query, key, key, causal=True)
-given = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 40, 4)
+inputs = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 40, 4)
 compiled = torch.compile(attend, backend="eager", fullgraph=True)
-torch.testing.assert_close(compiled(*given), attend(*given))
+torch.testing.assert_close(compile_loss(*inputs), attend(*inputs))
 """
 
 
-def test_attention_that_is_compiled_is_one_graph():
-    """In a process of its own, for what the tests check of types cannot be compiled."""
-    subprocess.run([sys.executable, "-c", ONE_GRAPH], check=True)
+def test_compiled_attention_is_one_graph():
+    python(ONE_GRAPH)

@@ -1,7 +1,7 @@
-"""docs/how-to/processes.md, done as it says, as far as one machine can.
+"""The commands of docs/how-to/processes.md, run on one machine.
 
-`gpu` stands for two processes, `node1` and `node2` for this machine, and Slurm for a few lines of
-shell that start what `srun` is given once for each node.
+Two processes on the CPU replace the GPUs, this machine replaces `node1` and `node2`, and shell
+scripts replace Slurm: `srun` starts its command once per node.
 """
 
 import json
@@ -35,22 +35,22 @@ SCONTROL = """#!/bin/bash
 
 
 def commands(heading):
-    """The commands of a part of the page, and what is shown under each."""
+    """Return the commands of a section of the page, each with the lines of its printed output."""
     part = PAGE.split(f"\n## {heading}")[1].split("\n## ")[0]
     blocks = "".join(re.findall(r"^```(?:sh|console)\n(.*?)^```$", part, re.M | re.S))
-    told = []
+    pairs = []
     for line in re.sub(r"\\\n +", "", blocks).splitlines():
         if re.match(r"\$ |torchrun |heedful |sbatch ", line):
-            told.append((line.removeprefix("$ "), []))
-        elif told:
-            told[-1][1].append(line)
-    return told
+            pairs.append((line.removeprefix("$ "), []))
+        elif pairs:
+            pairs[-1][1].append(line)
+    return pairs
 
 
 def free_port():
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return found.getsockname()[1]
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
@@ -62,25 +62,21 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def begin(folder):
-    """Start a command of the page, with options after its own; `ended` gives what it said."""
+    """Start a command of the page with further options; return the process."""
 
     def call(line, *more, **variables):
-        words = [*shlex.split(line), *more]
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        kept = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "80", "PATH": path}
+        fixed = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "80", "PATH": path}
         return subprocess.Popen(
-            words,
-            cwd=folder,
-            env={**os.environ, **kept, **variables},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+            [*shlex.split(line), *more], cwd=folder, env={**os.environ, **fixed, **variables},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
 
     return call
 
 
-def ended(process):
+def printed(process):
+    """Wait for a process to succeed; return its standard output and error."""
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     return output, errors
@@ -92,35 +88,34 @@ def steps(run):
 
 
 @pytest.mark.parametrize("heading", ["Two processes on this machine", "Replicate the model"])
-def test_what_is_shown_of_two_processes_is_what_they_say(heading, begin, folder):
-    """But for the losses, the speed and the type that a machine is fast at: it makes four steps."""
-    (line, shown) = commands(heading)[-1]
-    output, errors = ended(begin(line, "--steps", "4"))
+def test_two_processes_print_the_lines_of_the_page(heading, begin, folder):
+    """Except losses, speed and the dtype of products: only four steps run, on any machine."""
+    (line, expected) = commands(heading)[-1]
+    output, errors = printed(begin(line, "--steps", "4"))
     assert errors == ""
-    said = output.splitlines()
+    lines = output.splitlines()
     products = str(choose_matmul_dtype("auto", torch.device("cpu"))).removeprefix("torch.")
-    for told in shown:
-        told = told.replace("products in bfloat16", f"products in {products}")
-        assert told in said or re.match(r"…|step 100", told), f"{told!r} is not in\n{output}"
+    for text in expected:
+        text = text.replace("products in bfloat16", f"products in {products}")
+        assert text in lines or re.match(r"…|step 100", text), f"{text!r} is not in\n{output}"
     assert "step 4/4  " in output
     assert re.search(r'^Next:\n  heedful generate runs/\w+ ".*"$', output, re.M)
 
 
-def test_a_run_that_was_cut_goes_on_in_three_processes_and_in_one(begin, folder):
-    """The one of the page, which the test before has begun, if this worker ran that one."""
+def test_a_sharded_run_resumes_in_three_processes_and_in_one(begin, folder):
+    """The run of the page; the previous test has started it if it ran in this worker."""
     if not (folder / "runs/cut").exists():
-        ended(begin(commands("Replicate the model")[-1][0], "--steps", "4"))
-    for line, steps_then in zip(commands("When a process stops"), (6, 8), strict=True):
-        words = "Continuing from step"
-        output, _ = ended(begin(line[0], "--steps", str(steps_then)))
-        assert f"{words} {steps_then - 2}." in output
-        assert steps(folder / "runs/cut") == list(range(1, steps_then + 1))
+        printed(begin(commands("Replicate the model")[-1][0], "--steps", "4"))
+    for line, total in zip(commands("When a process stops"), (6, 8), strict=True):
+        output, _ = printed(begin(line[0], "--steps", str(total)))
+        assert f"Continuing from step {total - 2}." in output
+        assert steps(folder / "runs/cut") == list(range(1, total + 1))
 
 
-def test_as_many_processes_as_there_are_gpus(begin, folder):
+def test_the_command_for_the_gpus_of_one_machine(begin, folder):
     ((line, _),) = commands("The GPUs of one machine")
     line = line.replace("--nproc-per-node gpu", "--nproc-per-node 2")
-    output, errors = ended(begin(line, *SMALL, "--no-compile"))
+    output, errors = printed(begin(line, *SMALL, "--no-compile"))
     assert "processes  2, each with" in output
     assert errors == ""
 
@@ -130,13 +125,13 @@ def test_two_machines_train_one_model(begin, folder):
     line = line.replace("node1:29400", f"localhost:{free_port()}")
     line = line.replace("--nproc-per-node 8", "--nproc-per-node 1")
     machines = [begin(line, *SMALL) for _ in range(2)]
-    said = sorted(ended(machine)[0] for machine in machines)
-    assert said[0] == ""
-    assert "processes  2, each with" in said[1]
+    outputs = sorted(printed(machine)[0] for machine in machines)
+    assert outputs[0] == ""
+    assert "processes  2, each with" in outputs[1]
     assert steps(folder / "runs/machines") == [1, 2, 3, 4]
 
 
-def test_a_job_of_slurm_trains_and_the_same_line_goes_on(begin, folder, tmp_path):
+def test_a_slurm_job_trains_and_the_same_command_resumes_it(begin, folder, tmp_path):
     ((name, script),) = re.findall(r"^This is `(.*)`:\n\n```bash\n(.*?)^```$", PAGE, re.M | re.S)
     (folder / name).write_text(script)
     for program, content in (("srun", SRUN), ("scontrol", SCONTROL)):
@@ -148,7 +143,7 @@ def test_a_job_of_slurm_trains_and_the_same_line_goes_on(begin, folder, tmp_path
            "SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_ID": str(free_port())}  # fmt: skip
     for total in (4, 6):
         command = line.replace("sbatch ", "bash ")
-        output, _ = ended(begin(command, *SMALL, "--steps", str(total), **job, PATH=path))
+        output, _ = printed(begin(command, *SMALL, "--steps", str(total), **job, PATH=path))
         assert "processes  2, each with" in output
         assert steps(folder / "runs/cluster") == list(range(1, total + 1))
     assert "Continuing from step 4." in output

@@ -1,6 +1,6 @@
-"""The lessons run, show what they show, and their answers are right.
+"""Each lesson runs, prints what is stored, and its answers run.
 
-`tests/lessons.py` holds the rule for what may differ between two runs.
+`tests/lessons.py` has the rule for differences between two runs.
 """
 
 import subprocess
@@ -12,10 +12,10 @@ from matplotlib import font_manager
 
 
 @pytest.mark.parametrize("path", lessons.LESSONS, ids=lambda path: path.stem)
-def test_a_lesson_runs_and_shows_what_is_stored(path):
-    """In a process of its own, so that a kernel's sockets are its own as well."""
-    assert font_manager.fontManager.ttflist, "a first look for fonts would speak in the lesson"
-    checked = subprocess.run(
+def test_a_lesson_runs_and_prints_what_is_stored(path):
+    """In a new process, so that lessons that run in parallel share no kernel."""
+    assert font_manager.fontManager.ttflist, "building the font cache would print a message"
+    process = subprocess.run(
         [sys.executable, lessons.__file__, "--check", path], capture_output=True, text=True
     )
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert process.returncode == 0, process.stdout + process.stderr

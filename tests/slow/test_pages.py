@@ -1,8 +1,7 @@
-"""README, the pages and the lessons, done as they say: commands, Python and doctests, in order.
+"""The commands, Python code and doctests of README, pages and lessons, run in their order.
 
-Each document gets a folder of its own, with the texts that it names. What a reader would wait
-for is made short by a rule that is the same everywhere: a command that trains gets the options
-of SHORT after its own, where the last one counts; so its own are still read and checked.
+Each document gets a new folder with the texts that it names. The options of `SHORT` are appended to
+commands that train. Later options override earlier ones, which are still parsed and checked.
 """
 
 import doctest
@@ -22,15 +21,15 @@ HOW_TO = sorted({*ROOT.glob("docs/how-to/*.md")} - {SLOW})
 DOCUMENTS = [*(ROOT / page for page in PAGES), *HOW_TO]
 IN_A_TABLE = re.compile(r"^\|.*\| `(heedful .*?)` \|.*$\n", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NAMED = re.compile(r"This is `([\w.]+)`:\n*\Z")  # a block after it is the content of that file
+NAMED = re.compile(r"This is `([\w.]+)`:\n*\Z")  # the next block is the content of this file
 TEXTS = ("book.txt", "notes/one.md", "notes/two.txt", "sales_textbook.txt")
 WORDS = "It was a dark and stormy night; the rain fell in torrents, and Chapter {} began.\n"
 SHORT = ["--batch", "2", "--width", "16", "--layers", "2", "--heads", "2", "--context-length", "32"]
-LOCAL = ["--tokenizer", "bpe"]  # a preset with an encoding of tiktoken would fetch it
+LOCAL = ["--tokenizer", "bpe"]  # instead of an encoding that tiktoken would download
 ENCODED = {"zero-to-hero", "zero-to-hero-fast", "gpt2"}
-ELSEWHERE = re.compile(  # not run here: installing, the Makefile, what the demo printed
+SKIPPED = re.compile(  # installation, the Makefile, the output of the demo
     r"(PIP_EXTRA_INDEX_URL=\w+ )?(make \w+|pip install -e \.)|heedful demo · .*"
-    r"|heedful tokenize .* --tokenizer cl100k_base"  # it would be fetched
+    r"|heedful tokenize .* --tokenizer cl100k_base"  # tiktoken would download it
 )
 
 
@@ -45,23 +44,23 @@ def folder(tmp_path, monkeypatch):
 
 
 def blocks(text):
-    """(language, content, the words before it) of each fenced block; a table's command is one."""
+    """Yield the language, content and preceding text of each fenced block, and table commands."""
     text = IN_A_TABLE.sub(r"```sh\n\1\n```\n", text)
-    for found in FENCE.finditer(text):
-        yield found[1], found[2], text[: found.start()]
+    for match in FENCE.finditer(text):
+        yield match[1], match[2], text[: match.start()]
 
 
 def commands(content):
-    """The commands of a block, without what they print and without comments."""
+    """Return the commands of a block, without their output and without comments."""
     lines = [line.removeprefix("$ ") for line in content.splitlines()]
     return [line for line in lines if re.match(r"heedful [a-z]|make |pip |PIP_", line)]
 
 
 def shortened(words):
-    """A command that trains, made short."""
+    """Append the options of `SHORT` to a command that trains."""
     if words[0] != "train":
         return words
-    if "--log" in words:  # to packages that are not there: tests/train/test_loggers.py
+    if "--log" in words:  # needs further packages: tests/train/test_loggers.py
         words = [*words, "--log", ""]
     if "--resume" in words:
         steps = 6 if "--steps" in words else 4
@@ -70,16 +69,16 @@ def shortened(words):
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_a_document_says_can_be_done(path, folder, capsys, as_a_user):
+def test_the_code_of_a_document_runs(path, folder, capsys, as_a_user):
     names = {}
-    for language, content, before in blocks(path.read_text("utf-8")):
+    for language, content, preceding in blocks(path.read_text("utf-8")):
         if language in ("", "sh", "console"):
             for line in commands(content):
-                done(line, capsys)
+                run_line(line, capsys)
             if language == "console":
-                shown(content, capsys.readouterr().out)
+                compare_output(content, capsys.readouterr().out)
         elif language == "toml":
-            (folder / NAMED.search(before)[1]).write_text(content)
+            (folder / NAMED.search(preceding)[1]).write_text(content)
         elif language == "python" and ">>>" not in content:
             exec(compile(content, f"{path.name}: python", "exec"), names)
         elif language in ("python", "pycon"):
@@ -87,44 +86,44 @@ def test_what_a_document_says_can_be_done(path, folder, capsys, as_a_user):
 
 
 @pytest.mark.parametrize("path", lessons.LESSONS, ids=lambda path: path.stem)
-def test_a_lesson_ends_with_a_command_for_ones_own_text(path, folder, capsys, as_a_user):
+def test_a_lesson_ends_with_a_command_for_the_readers_text(path, folder, capsys, as_a_user):
     last = lessons.read(path).cells[-1].source
     assert last.startswith("## On your own text\n")
-    told = [line for _, content, _ in blocks(last) for line in commands(content)]
-    assert told
-    for line in told:
-        done(line, capsys)
+    lines = [line for _, content, _ in blocks(last) for line in commands(content)]
+    assert lines
+    for line in lines:
+        run_line(line, capsys)
 
 
-def done(line, capsys):
-    """Run a command of a document, unless it is one that is not run here."""
+def run_line(line, capsys):
+    """Run a command of a document, unless it matches `SKIPPED`."""
     line = line.split("  #")[0].strip()
-    if line == "make demo":  # what follows it may use its run
+    if line == "make demo":  # later commands may use its run
         assert run(shortened(["train", "book.txt", "--out", "runs/demo", "--overwrite"])) == 0
-    elif not ELSEWHERE.fullmatch(line):
+    elif not SKIPPED.fullmatch(line):
         words = shortened(shlex.split(line)[1:])
         assert run(words) == 0, f"{line}\n{capsys.readouterr().err}"
 
 
-def shown(content, output):
-    """What a console block shows of its command's output is there, but for spaces."""
-    there = {" ".join(line.split()) for line in output.splitlines()}
+def compare_output(content, output):
+    """Check that the output has each line of a console block, ignoring the width of spaces."""
+    lines = {" ".join(line.split()) for line in output.splitlines()}
     for line in content.splitlines():
         if line.strip() and not line.startswith("$ "):
-            assert " ".join(line.split()) in there, f"{line!r} is not in\n{output}"
+            assert " ".join(line.split()) in lines, f"{line!r} is not in\n{output}"
 
 
 def examples(content, names, name):
-    """Run a doctest whose names later blocks of the document see."""
+    """Run a doctest, and add its names for later blocks of the document."""
     test = doctest.DocTestParser().get_doctest(content, names, name, name, 0)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL)
-    said = []
-    runner.run(test, out=said.append, clear_globs=False)
+    messages = []
+    runner.run(test, out=messages.append, clear_globs=False)
     names.update(test.globs)
-    assert runner.failures == 0, "".join(said)
+    assert runner.failures == 0, "".join(messages)
 
 
-def test_each_target_of_make_that_a_document_names_is_there():
+def test_documents_name_only_targets_of_the_makefile():
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for path in [*DOCUMENTS, ROOT / "CONTRIBUTING.md"]:
         for _, content, _ in blocks(path.read_text("utf-8")):

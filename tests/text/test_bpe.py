@@ -21,7 +21,7 @@ def test_any_text_decodes_to_itself(text):
 
 @given(TEXTS)
 def test_ids_are_those_of_hugging_face(text):
-    assert TRAINED._fast is not None
+    assert TRAINED._tiktoken is not None
     assert TRAINED.size == 900
     assert TRAINED.encode(text) == TRAINED._library.encode(text).ids
 
@@ -31,24 +31,24 @@ def test_both_libraries_split_each_character_alike():
     chars = [chr(code) for code in range(0x10000) if not 0xD800 <= code < 0xE000]
     firsts = {char.encode()[:1] for char in chars}
     ranks = {bytes([byte]): byte for byte in range(256)}
-    ranks |= {before + first: 0 for before in (b"a", b"1", b"!") for first in firsts}
+    ranks |= {prefix + first: 0 for prefix in (b"a", b"1", b"!") for first in firsts}
     ranks = {token: rank for rank, token in enumerate(ranks)}
     encoding = tiktoken.Encoding("one", pat_str=SPLIT, mergeable_ranks=ranks, special_tokens={})
-    other = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    for before in "a1!":
-        joined = [len(encoding.encode_ordinary(before + c)) == len(c.encode()) for c in chars]
-        assert joined == [len(other.pre_tokenize_str(before + c)) == 1 for c in chars]
+    pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    for prefix in "a1!":
+        is_joined = [len(encoding.encode_ordinary(prefix + c)) == len(c.encode()) for c in chars]
+        assert is_joined == [len(pre_tokenizer.pre_tokenize_str(prefix + c)) == 1 for c in chars]
 
 
-def test_a_tokenizer_that_tiktoken_would_encode_differently_is_left_to_hugging_face():
+def test_tiktoken_is_not_used_where_it_would_encode_differently():
     """`abc` arises only from (ab, c), but (b, c) is merged first, which leaves (a, bc)."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    joins = [("b", "c"), ("a", "b"), ("ab", "c")]
+    merges = [("b", "c"), ("a", "b"), ("ab", "c")]
     vocabulary = {token: id for id, token in enumerate([*alphabet, "bc", "ab", "abc"])}
     library = tokenizers.Tokenizer.from_str(TRAINED._library.to_str())
-    library.model = models.BPE(vocabulary, joins)
+    library.model = models.BPE(vocabulary, merges)
     tokenizer = BPETokenizer(library)
-    assert tokenizer._fast is None
+    assert tokenizer._tiktoken is None
     assert tokenizer.pieces(tokenizer.encode("abc")) == ["a", "bc"]
 
 
@@ -68,7 +68,7 @@ def test_a_special_token_is_ordinary_text():
     assert tokenizer.encode("a<|endoftext|>b") == TRAINED.encode("a<|endoftext|>b")
 
 
-def test_what_does_not_fit_is_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(ArgumentError, match="256 or more"):
         BPETokenizer.train(["text"], 255)
     with pytest.raises(ArgumentError, match="byte-level BPE"):
@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_refused():
         TRAINED.encode("a\ud800")
 
 
-def test_a_text_without_words_is_learned_too():
+def test_training_on_one_long_word_is_fast():
     """A word of a million letters would take minutes if each merge scanned all of it."""
     tokenizer = BPETokenizer.train(["ACGT" * 250_000], 264)
     assert b"ACGTACGT" in {tokenizer.token_bytes(id) for id in range(256, 264)}

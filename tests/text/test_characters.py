@@ -22,13 +22,13 @@ def test_an_unknown_character_is_named_with_its_position(char):
         CharacterTokenizer("ace").encode("ace" + char + "z")
 
 
-def test_half_a_surrogate_pair_has_a_span_and_no_text_none():
+def test_spans_of_half_a_surrogate_pair_and_of_an_empty_text():
     assert CharacterTokenizer("a").encode("") == CharacterTokenizer("a").spans("") == []
     tokenizer = CharacterTokenizer("aé\ud800")
     assert tokenizer.spans("é\ud800a") == [(0, 1), (1, 2), (2, 3)]
 
 
-def test_no_text_and_characters_out_of_order_are_refused():
+def test_an_empty_text_and_unsorted_characters_are_refused():
     with pytest.raises(TextError, match="empty"):
         CharacterTokenizer.train([])
     for characters in ("", "ba", "aa"):

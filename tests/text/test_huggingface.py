@@ -49,8 +49,8 @@ def test_a_tokenizer_that_transformers_saved(theirs, tmp_path):
     assert ours.size == len(theirs)
     assert ours.special == dict.fromkeys(("bos", "eos", "unk"), theirs.eos_token_id)
     export_tokenizer(ours, tmp_path / "ours", context_length=19)
-    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
-    assert again.eos_token_id == theirs.eos_token_id
+    reopened = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert reopened.eos_token_id == theirs.eos_token_id
     assert load_tokenizer(tmp_path / "ours").special == ours.special
 
 
@@ -70,7 +70,7 @@ def test_a_vocabulary_and_merges_alone(config, theirs, files, tmp_path):
     assert load_tokenizer(tmp_path).encode(TEXT) == ours.encode(TEXT)
 
 
-def test_a_prefix_space_is_added_where_the_checkpoint_says_so(files, tmp_path):
+def test_a_prefix_space_is_added_if_the_checkpoint_requires_it(files, tmp_path):
     for name in ("vocab.json", "merges.txt"):
         (tmp_path / name).write_bytes((files / name).read_bytes())
     (tmp_path / "tokenizer_config.json").write_text('{"add_prefix_space": true}')
@@ -104,12 +104,12 @@ def test_transformers_opens_ours(ours, tmp_path):
     assert theirs.model_max_length == 19
     theirs.save_pretrained(tmp_path / "again")
     for folder in ("new", "again"):
-        back = load_tokenizer(tmp_path / folder)
-        assert type(back) is type(ours)
-        assert back.encode(TEXT) == ids
+        loaded = load_tokenizer(tmp_path / folder)
+        assert type(loaded) is type(ours)
+        assert loaded.encode(TEXT) == ids
 
 
-def test_words_are_no_characters(tmp_path):
+def test_other_word_level_tokenizers_are_refused(tmp_path):
     export_tokenizer(CharacterTokenizer.train([TEXT]), tmp_path, context_length=19)
     path = tmp_path / "tokenizer.json"
     content = json.loads(path.read_text("utf-8"))

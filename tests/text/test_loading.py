@@ -9,7 +9,7 @@ from heedful.text import BPETokenizer, CharacterTokenizer, TiktokenTokenizer, lo
 TEXT = "the thing — the"
 
 
-def test_each_kind_comes_back_as_it_was(tmp_path, named_tiny):
+def test_each_kind_survives_saving_and_loading(tmp_path, named_tiny):
     ids = np.array(named_tiny.encode_ordinary("the thing"))
     for number, tokenizer in enumerate(
         [
@@ -22,21 +22,21 @@ def test_each_kind_comes_back_as_it_was(tmp_path, named_tiny):
         run = tmp_path / f"run{number}"
         tokenizer.save(run)
         for path in (run, run / "tokenizer.json", str(run)):
-            again = load_tokenizer(path)
-            assert type(again) is type(tokenizer)
-            assert again.kind == tokenizer.kind
-            assert again.encode(TEXT) == tokenizer.encode(TEXT)
-            assert [again.token_bytes(id) for id in range(again.size)] == [
+            loaded = load_tokenizer(path)
+            assert type(loaded) is type(tokenizer)
+            assert loaded.kind == tokenizer.kind
+            assert loaded.encode(TEXT) == tokenizer.encode(TEXT)
+            assert [loaded.token_bytes(id) for id in range(loaded.size)] == [
                 tokenizer.token_bytes(id) for id in range(tokenizer.size)
             ]
 
 
 @pytest.mark.parametrize(
-    ("saved", "message"),
+    ("content", "message"),
     [
         ("", "cannot read"),
-        ("[]", "no tokenizer"),
-        ('{"model": 3}', "no tokenizer"),
+        ("[]", "not a tokenizer"),
+        ('{"model": 3}', "not a tokenizer"),
         ('{"model": {}}', "damaged"),
         ('{"heedful_tokenizer": 2}', "version 2 .*expected version 1"),
         ('{"heedful_tokenizer": 1, "kind": "morse"}', "morse"),
@@ -45,8 +45,8 @@ def test_each_kind_comes_back_as_it_was(tmp_path, named_tiny):
         ('{"heedful_tokenizer": 1, "kind": "tiktoken", "encoding": "tiny", "ids": [1]}', "damaged"),
     ],
 )
-def test_a_file_that_is_no_tokenizer_is_one_clear_line(saved, message, tmp_path):
-    (tmp_path / "tokenizer.json").write_text(saved)
+def test_a_file_that_is_not_a_tokenizer_is_a_one_line_error(content, message, tmp_path):
+    (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(RunError, match=message) as error:
         load_tokenizer(tmp_path)
     assert str(tmp_path) in str(error.value)

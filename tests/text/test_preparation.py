@@ -32,7 +32,7 @@ def choice(request, named_tiny):
     ][request.param]()
 
 
-def test_the_file_has_the_ids_of_the_whole_text(choice, tmp_path):
+def test_the_file_has_all_ids_of_the_text(choice, tmp_path):
     tokenizer, tokens = prepare(StringSource(TEXT), choice, tmp_path / "new" / "tokens.npy")
     assert tokens.ids.tolist() == tokenizer.encode(TEXT)
     assert tokenizer.decode_bytes(tokens.ids) == TEXT.encode()
@@ -42,24 +42,24 @@ def test_the_file_has_the_ids_of_the_whole_text(choice, tmp_path):
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["tokens.npy"]
 
 
-def test_standard_input_gives_the_same(choice, tmp_path, monkeypatch):
+def test_standard_input_gives_the_same_ids(choice, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     tokenizer, tokens = prepare(open_source(["-"]), choice, tmp_path / "piped.npy")
-    again, whole = prepare(StringSource(TEXT), choice, tmp_path / "whole.npy")
-    assert np.array_equal(tokens.ids, whole.ids)
-    assert tokenizer.size == again.size
+    expected_tokenizer, expected = prepare(StringSource(TEXT), choice, tmp_path / "whole.npy")
+    assert np.array_equal(tokens.ids, expected.ids)
+    assert tokenizer.size == expected_tokenizer.size
     assert {path.name for path in tmp_path.iterdir()} == {"piped.npy", "whole.npy"}
 
 
-def test_a_text_that_fails_on_the_way_leaves_what_was_there(choice, tmp_path):
+def test_a_failed_preparation_leaves_the_earlier_file(choice, tmp_path):
     out = tmp_path / "out"
     prepare(StringSource("what was there"), TokenizerChoice("characters"), out / "t.npy")
-    before = (out / "t.npy").read_bytes()
+    content = (out / "t.npy").read_bytes()
     bad = tmp_path / "bad.txt"
     bad.write_bytes(TEXT.encode() + b"\xff")
     with pytest.raises(TextError, match=f"position {len(TEXT.encode()):,}"):
         prepare(open_source([bad]), choice, out / "t.npy")
-    assert (out / "t.npy").read_bytes() == before
+    assert (out / "t.npy").read_bytes() == content
     assert [path.name for path in out.iterdir()] == ["t.npy"]
 
 
@@ -71,8 +71,8 @@ def test_more_than_65536_rows_take_four_bytes(tmp_path):
     assert int(tokens.ids[-1]) == 65_536
 
 
-def test_ids_come_in_order_with_the_bytes_done_and_few_pieces_in_memory():
-    drawn, seen = [], []
+def test_ids_are_in_order_and_few_pieces_are_in_memory():
+    drawn, reports = [], []
 
     class Numbers(StringSource):
         def pieces(self):
@@ -80,21 +80,21 @@ def test_ids_come_in_order_with_the_bytes_done_and_few_pieces_in_memory():
                 drawn.append(piece)
                 yield piece
 
-    def lengths(done, total):
-        seen.append(done)
+    def lengths(completed, total):
+        reports.append(completed)
 
-    encoded = preparation._encoded(lambda piece: [int(piece)], Numbers("all"), lengths)
+    encoded = preparation._encode_pieces(lambda piece: [int(piece)], Numbers("all"), lengths)
     for number, ids in enumerate(encoded):
         assert ids == [number]
         assert len(drawn) <= number + 2 * preparation._THREADS
-    assert seen == list(np.cumsum([len(piece) for piece in drawn]))
+    assert reports == list(np.cumsum([len(piece) for piece in drawn]))
 
 
-def test_a_sample_comes_from_all_over_the_text():
+def test_a_sample_covers_the_text_evenly():
     text = "".join(f"{number:05d} " for number in range(20_000))
-    taken = list(preparation.sample(StringSource(text), size=12_000))
-    assert 11_000 < sum(map(len, taken)) < 13_000
-    firsts = [int(piece.split()[0]) for piece in taken]
+    pieces = list(preparation.sample(StringSource(text), size=12_000))
+    assert 11_000 < sum(map(len, pieces)) < 13_000
+    firsts = [int(piece.split()[0]) for piece in pieces]
     assert len(firsts) > 100
     assert max(np.diff(firsts)) < 200
     assert "".join(preparation.sample(StringSource(text), size=10**9)) == text
@@ -114,8 +114,8 @@ def test_the_textbook_in_cl100k(data, cl100k, tmp_path):
     rows = tokenizer.encode("Chapter 1: Building Rapport and Capturing")
     ids = [26072, 220, 16, 25, 17283, 23097, 403, 323, 17013, 1711]  # as document 004 prints them
     assert [tokenizer.original_id(row) for row in rows] == ids
-    whole = TokenizerChoice("cl100k_base", compact=False)
-    tokenizer, tokens = prepare(source, whole, tmp_path / "t.npy")
+    expected = TokenizerChoice("cl100k_base", compact=False)
+    tokenizer, tokens = prepare(source, expected, tmp_path / "t.npy")
     assert (len(tokens), tokenizer.size, tokens.ids.dtype) == (77_919, 100_070, np.uint32)
     text = (data / "sales_textbook.txt").read_text("utf-8")
     assert tokens.ids.tolist() == cl100k.encode_ordinary(text)

@@ -53,13 +53,13 @@ def test_ids_are_those_of_transformers_on_any_text_and_pair(pair, text, second):
 
 @given(TEXTS.filter(str.strip), st.none() | TEXTS.filter(str.strip), st.integers(6, 20))
 @settings(max_examples=150)
-def test_truncation_equals_that_of_transformers(pair, words, text, second, most):
+def test_truncation_equals_that_of_transformers(pair, words, text, second, limit):
     for theirs, ours in (pair, words):
         assume(all(ours.encode(part) for part in (text, second) if part))
-        inputs = ours.inputs(text, second, max_tokens=most)
-        wanted = theirs(text, second, truncation=True, max_length=most)
-        assert inputs.ids == wanted.input_ids
-        assert inputs.segments == wanted.get("token_type_ids", [0] * len(inputs.ids))
+        inputs = ours.inputs(text, second, max_tokens=limit)
+        expected = theirs(text, second, truncation=True, max_length=limit)
+        assert inputs.ids == expected.input_ids
+        assert inputs.segments == expected.get("token_type_ids", [0] * len(inputs.ids))
     with pytest.raises(ArgumentError, match="room for 1 tokens beside the special tokens"):
         pair[1].inputs("Paris", "Madrid", max_tokens=5)
 
@@ -91,31 +91,31 @@ def test_older_files_have_the_same_special_tokens(files, pair, tmp_path):
     assert swapped.pieces(swapped.inputs("of").ids) == ["</s>", "of", "<s>"]
 
 
-def test_a_word_joins_the_text_in_the_place_of_the_mask(pair, words):
+def test_an_appended_token_replaces_the_mask(pair, words):
     theirs, ours = pair
     [spaced] = theirs(" of", add_special_tokens=False).input_ids
     [plain] = theirs("of", add_special_tokens=False).input_ids
     assert ours.append_token("capital ", spaced) == "capital of"
     assert ours.append_token("capital ", plain) == "capitalof"
     pieces = words[1].pieces(range(words[1].size))
-    goes_on = next(id for id, piece in enumerate(pieces) if piece.startswith("##"))
-    assert words[1].append_token("ab ", goes_on) == "ab" + pieces[goes_on][2:]
+    inner = next(id for id, piece in enumerate(pieces) if piece.startswith("##"))
+    assert words[1].append_token("ab ", inner) == "ab" + pieces[inner][2:]
 
 
 @pytest.mark.parametrize("kind", [0, 1], ids=["bpe", "wordpiece"])
-def test_padding_and_truncation_of_a_file_are_not_obeyed(kind, pair, words, tmp_path):
+def test_padding_and_truncation_of_a_file_are_turned_off(kind, pair, words, tmp_path):
     """Files saved after training may set both; transformers is compared with both off."""
     (pair, words)[kind][0].save_pretrained(tmp_path)
     path = tmp_path / "tokenizer.json"
     library = tokenizers.Tokenizer.from_file(str(path))
     library.no_padding()
     library.no_truncation()
-    wanted = [library.encode(text, add_special_tokens=False).ids for text in ("Paris", TEXT * 5)]
+    expected = [library.encode(text, add_special_tokens=False).ids for text in ("Paris", TEXT * 5)]
     library.enable_padding(length=16)
     library.enable_truncation(16)
     library.save(str(path))
     ours = load_tokenizer(tmp_path)
-    assert [ours.encode(text) for text in ("Paris", TEXT * 5)] == wanted
+    assert [ours.encode(text) for text in ("Paris", TEXT * 5)] == expected
     ours.save(path)
     saved = tokenizers.Tokenizer.from_file(str(path))
     assert (saved.padding, saved.truncation) == (None, None)

@@ -24,7 +24,7 @@ TEXTS = [
 ]  # fmt: skip
 
 
-MADE = {
+TOKENIZERS = {
     "Llama 2": (of_characters, "PreTrainedTokenizerFast", SentencePieceTokenizer),
     "Mistral": (lambda: of_characters(metaspace=True), "LlamaTokenizer", SentencePieceTokenizer),
     "Llama 3": (of_bytes, "PreTrainedTokenizerFast", BPETokenizer),
@@ -32,10 +32,10 @@ MADE = {
 }
 
 
-@pytest.fixture(scope="module", params=MADE)
-def both(request, tmp_path_factory):
+@pytest.fixture(scope="module", params=TOKENIZERS)
+def tokenizer_pair(request, tmp_path_factory):
     """The name, heedful's tokenizer and transformers', from one directory."""
-    make, name, kind = MADE[request.param]
+    make, name, kind = TOKENIZERS[request.param]
     directory = tmp_path_factory.mktemp("tokenizer")
     make().save(str(directory / "tokenizer.json"))
     about = {"tokenizer_class": name, "bos_token": "<s>", "eos_token": "</s>"}
@@ -48,16 +48,16 @@ def both(request, tmp_path_factory):
 
 
 @given(text=st.sampled_from(TEXTS) | st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
-def test_ids_spans_and_text_are_those_of_transformers(both, text):
-    name, ours, theirs = both
+def test_ids_spans_and_text_are_those_of_transformers(tokenizer_pair, text):
+    name, ours, theirs = tokenizer_pair
     assume(not any(token in text for token in theirs.all_special_tokens))  # ordinary text to us
     ids = ours.encode(text)
     assert ours.prefix_ids == {"Qwen": (), "Llama 3": (0,)}.get(name, (1,))
     encoding = theirs(text, return_offsets_mapping=True)
     assert [*ours.prefix_ids, *ids] == encoding.input_ids
     assert ours.spans(text) == encoding["offset_mapping"][len(ours.prefix_ids) :]
-    back = theirs.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    assert ours.decode(ids) == back
+    decoded = theirs.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    assert ours.decode(ids) == decoded
     assert len(ours.pieces(ids)) == len(ids)
     assert ours.special["eos"] == theirs.eos_token_id
 
@@ -73,40 +73,40 @@ def test_unknown_characters_are_bytes_and_special_tokens_ordinary_text():
     assert ours.decode([1]) == "<s>"
 
 
-def test_it_is_written_and_read_again(tmp_path):
+def test_export_and_reload(tmp_path):
     of_characters().save(str(tmp_path / "tokenizer.json"))
     about = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(about))
     ours = load_tokenizer(tmp_path)
     export_tokenizer(ours, tmp_path / "out", 99)
-    again = load_tokenizer(tmp_path / "out")
+    exported = load_tokenizer(tmp_path / "out")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     for text in TEXTS:
-        assert again.encode(text) == ours.encode(text)
-        assert theirs(text).input_ids == [*again.prefix_ids, *again.encode(text)]
-    assert (again.prefix_ids, again.special) == (ours.prefix_ids, ours.special)
+        assert exported.encode(text) == ours.encode(text)
+        assert theirs(text).input_ids == [*exported.prefix_ids, *exported.encode(text)]
+    assert (exported.prefix_ids, exported.special) == (ours.prefix_ids, ours.special)
     assert theirs.model_max_length == 99
 
 
-def spoiled(change):
-    described = json.loads(of_characters().to_str())
-    change(described)
-    return tokenizers.Tokenizer.from_str(json.dumps(described))
+def changed_library(change):
+    description = json.loads(of_characters().to_str())
+    change(description)
+    return tokenizers.Tokenizer.from_str(json.dumps(description))
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda described: described["model"].update(byte_fallback=False),
-        lambda described: described.update(decoder=None),
-        lambda described: described["decoder"]["decoders"].pop(1),
-        lambda described: described["decoder"]["decoders"][0].update(content="_"),
-        lambda described: described["model"]["vocab"].pop("<0xFE>"),
+        lambda description: description["model"].update(byte_fallback=False),
+        lambda description: description.update(decoder=None),
+        lambda description: description["decoder"]["decoders"].pop(1),
+        lambda description: description["decoder"]["decoders"][0].update(content="_"),
+        lambda description: description["model"]["vocab"].pop("<0xFE>"),
     ],
     ids=["no bytes", "no decoder", "bytes not decoded", "another space", "a byte missing"],
 )
-def test_others_are_refused(change, tmp_path):
-    library = spoiled(change)
+def test_other_tokenizers_are_refused(change, tmp_path):
+    library = changed_library(change)
     with pytest.raises(ArgumentError, match="expected BPE of characters with bytes"):
         SentencePieceTokenizer(library)
     library.save(str(tmp_path / "tokenizer.json"))

@@ -14,20 +14,20 @@ from heedful.text.word_vectors import WordVectors
 
 
 @given(st.integers(1, 9), st.integers(2, 8), st.integers(1, 12), st.integers(0, 999), st.booleans())
-def test_the_nearest_are_those_of_scipy(V, d, count, seed, without):
+def test_the_nearest_are_those_of_scipy(V, d, count, seed, excludes_first):
     torch.manual_seed(seed)
     table, vector = torch.randn(V, d), torch.randn(d)
     table[seed % V] = 0.0  # has no direction
-    left_out = [0] if without else []
-    closest = nearest(table, vector, count, left_out)
-    wanted = [row for row in range(V) if row != seed % V and row not in left_out]
-    expected = {row: 1 - distance(table[row].double(), vector.double()) for row in wanted}
-    order = sorted(wanted, key=lambda row: -expected[row])[:count]
+    excluded = [0] if excludes_first else []
+    closest = nearest(table, vector, count, excluded)
+    candidates = [row for row in range(V) if row != seed % V and row not in excluded]
+    expected = {row: 1 - distance(table[row].double(), vector.double()) for row in candidates}
+    order = sorted(candidates, key=lambda row: -expected[row])[:count]
     np.testing.assert_allclose(closest.similarities, [expected[row] for row in order], atol=1e-5)
     assert len(set(closest.rows.tolist())) == len(order)
 
 
-def test_of_equal_rows_the_lower_comes_first():
+def test_equal_rows_are_in_the_order_of_the_table():
     table = torch.ones(40, 3)
     assert nearest(table, table[0], 7, [2]).rows.tolist() == [0, 1, 3, 4, 5, 6, 7]
 
@@ -41,12 +41,12 @@ def test_zeros_have_no_direction():
 
 
 @pytest.mark.parametrize(("n", "d"), [(1, 3), (2, 1), (5, 4), (9, 2), (4, 9)])
-def test_the_plane_keeps_what_numpys_covariance_says(n, d):
+def test_principal_variances_equal_numpys_covariance(n, d):
     vectors = torch.randn(n, d)
     plane = principal_plane(vectors)
     variances = np.linalg.eigvalsh(np.atleast_2d(np.cov(vectors.T.double(), bias=True)))[::-1]
     variances = np.pad(variances, (0, 2))[:2] if n > 1 else np.zeros(2)
-    np.testing.assert_allclose(plane.places.var(dim=0, correction=0), variances, atol=1e-6)
+    np.testing.assert_allclose(plane.coordinates.var(dim=0, correction=0), variances, atol=1e-6)
     total = float(vectors.double().var(dim=0, correction=0).sum())
     np.testing.assert_allclose(plane.shares * total, variances, atol=1e-6)
 
@@ -64,7 +64,7 @@ def test_document_001_in_numpy():
     closest = nearest(words.table, analogy(king, queen, dad), count=2, leave_out=[1])
     assert type(closest.rows) is type(closest.similarities) is np.ndarray
     assert [words.words[row] for row in closest.rows] == ["mom", "dad"]
-    assert principal_plane(words.table).places.dtype == np.float64
+    assert principal_plane(words.table).coordinates.dtype == np.float64
     tensors = [torch.tensor(FAMILY[word]) for word in ("king", "queen", "dad", "mom")]
     torch.testing.assert_close(analogy(*tensors[:3]), tensors[3])
     with pytest.raises(ArgumentError, match=r"b array of type int64.*astype"):

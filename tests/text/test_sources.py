@@ -45,7 +45,7 @@ def test_a_folder_is_read_in_order_without_hidden_files(folder):
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
-def test_a_text_comes_through_unchanged(text, tmp_path, monkeypatch):
+def test_a_text_is_read_unchanged(text, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "_BLOCK", 3)  # blocks end inside characters
     path = tmp_path / "text.txt"
     path.write_bytes(b"\xef\xbb\xbf" + text.encode())
@@ -55,29 +55,29 @@ def test_a_text_comes_through_unchanged(text, tmp_path, monkeypatch):
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    before=st.text(st.sampled_from("aé中🙂"), max_size=9),
+    prefix=st.text(st.sampled_from("aé中🙂"), max_size=9),
     bad=st.sampled_from([b"\xff", b"\xc3(", b"\xe2\x82a", b"\x80", b"\xed\xa0\x80"]),
-    mark=st.booleans(),
+    has_mark=st.booleans(),
     block=st.integers(1, 9),
 )
-def test_the_offending_byte_is_named_with_its_place_in_the_file(
-    before, bad, mark, block, tmp_path, monkeypatch
+def test_errors_name_an_invalid_byte_and_its_position(
+    prefix, bad, has_mark, block, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(sources, "_BLOCK", block)
-    data = (b"\xef\xbb\xbf" if mark else b"") + before.encode() + bad + b" and more"
+    data = (b"\xef\xbb\xbf" if has_mark else b"") + prefix.encode() + bad + b" and more"
     path = tmp_path / "bad.txt"
     path.write_bytes(data)
-    with pytest.raises(UnicodeDecodeError) as whole:
+    with pytest.raises(UnicodeDecodeError) as caught:
         data.decode()
-    place = whole.value.start
-    with pytest.raises(TextError, match=rf"bad\.txt .*0x{data[place]:02x} at position {place},"):
+    start = caught.value.start
+    with pytest.raises(TextError, match=rf"bad\.txt .*0x{data[start]:02x} at position {start},"):
         read(path)
 
 
 def test_standard_input(monkeypatch, folder):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("zwölf".encode())))
     source = open_source(["-", folder / "b.txt"])
-    assert source.once
+    assert source.is_single_use
     assert source.size is None
     assert "".join(source.pieces()) == "zwölf\nsecond"
     assert open_source(["-"]).title == "standard input"
@@ -90,26 +90,26 @@ def test_a_pipe_is_read_once(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     source = FileSource((str(path),))
-    assert source.once
+    assert source.is_single_use
     writer = threading.Thread(target=path.write_text, args=("through a pipe",))
     writer.start()
     assert "".join(source.pieces()) == "through a pipe"
     writer.join()
 
 
-def test_with_no_name_the_python_reference(monkeypatch):
+def test_the_default_is_the_python_reference(monkeypatch):
     from pydoc_data.topics import topics
 
     text = "\n".join(topics[name].rstrip("\n") + "\n" for name in sorted(topics))
     source = open_source()
     assert "".join(source.pieces()) == text
-    assert (source.size, source.once) == (len(text.encode()), False)
+    assert (source.size, source.is_single_use) == (len(text.encode()), False)
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
     with pytest.raises(TextError, match="minimal build"):
         python_reference()
 
 
-def test_pictures_in_a_folder_are_left_out_with_a_warning(tmp_path):
+def test_binary_files_in_a_folder_are_skipped_with_a_warning(tmp_path):
     files = {
         "a.md": b"one\r\n",
         "b/c.md": b"two",
@@ -122,7 +122,7 @@ def test_pictures_in_a_folder_are_left_out_with_a_warning(tmp_path):
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    with pytest.warns(SkippedFilesWarning, match=r"left out of .* and 1 more; --include") as warned:
+    with pytest.warns(SkippedFilesWarning, match=r"skipped .* and 1 more; --include") as warned:
         assert read(tmp_path) == "one\r\ntwo\nthree"
     assert len(warned) == 1
     with warnings.catch_warnings():
@@ -147,14 +147,14 @@ def test_pictures_in_a_folder_are_left_out_with_a_warning(tmp_path):
         ("éELF".encode() + b"\0\0", "zero byte at position 5,"),
     ],
 )
-def test_what_is_no_text_is_refused(content, words, block, tmp_path, monkeypatch):
+def test_empty_and_binary_files_are_refused(content, words, block, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "_BLOCK", block)
     (tmp_path / "text").write_bytes(content)
     with pytest.raises(TextError, match=words):
         read(tmp_path / "text")
 
 
-def test_what_cannot_be_read_is_refused(folder, forbid):
+def test_unreadable_sources_are_refused(folder, forbid):
     forbid(folder / "a.txt")
     for call, words in (
         (lambda: read(folder), "Permission denied"),

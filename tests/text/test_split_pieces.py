@@ -34,7 +34,7 @@ TEXTS = st.lists(PIECES | st.text(max_size=3), max_size=60).map("".join)
 @pytest.mark.parametrize("pattern", [GPT2, CL100K, O200K], ids=["gpt2", "cl100k", "o200k"])
 @given(text=TEXTS, size=st.integers(1, 40), block=st.integers(1, 50))
 def test_words_of_the_pieces_are_the_words_of_the_text(pattern, text, size, block):
-    blocks = [text[at : at + block] for at in range(0, len(text), block)]
+    blocks = [text[start : start + block] for start in range(0, len(text), block)]
     pieces = list(split_text(blocks, size))
     assert "".join(pieces) == text
     assert all(0 < len(piece) <= size for piece in pieces)

@@ -12,7 +12,7 @@ from heedful.text.tiktoken_encoding import encoding_data, encoding_from
 
 
 @pytest.fixture
-def cut_off(monkeypatch, tmp_path):
+def offline(monkeypatch, tmp_path):
     """An empty cache, and no network."""
 
     def fail(*arguments, **options):
@@ -23,31 +23,31 @@ def cut_off(monkeypatch, tmp_path):
     monkeypatch.setattr(tiktoken, "get_encoding", fail)
 
 
-def again(encoding):
+def round_trip(encoding):
     """Restore the encoding from its data after a round trip through JSON."""
     return encoding_from(encoding.name, json.loads(json.dumps(encoding_data(encoding))))
 
 
 def test_encoding_data_restores_the_encoding(tiny):
     """Gaps between ranks, and between the ranks and the special token, are restored too."""
-    other = again(tiny)
+    loaded = round_trip(tiny)
     for name in ("name", "_pat_str", "_mergeable_ranks", "_special_tokens", "max_token_value"):
-        assert getattr(other, name) == getattr(tiny, name)
-    assert other.encode("the<|end|>", allowed_special="all") == [258, 270]
+        assert getattr(loaded, name) == getattr(tiny, name)
+    assert loaded.encode("the<|end|>", allowed_special="all") == [258, 270]
     ranks = {bytes([byte]): 3 * byte + 2 for byte in range(256)} | {b"ab": 777}
     gaps = tiktoken.Encoding("gaps", pat_str=".+", mergeable_ranks=ranks, special_tokens={})
-    assert again(gaps)._mergeable_ranks == ranks
-    assert again(gaps).encode("cab") == gaps.encode("cab")
+    assert round_trip(gaps)._mergeable_ranks == ranks
+    assert round_trip(gaps).encode("cab") == gaps.encode("cab")
 
 
-def test_what_is_saved_opens_without_cache_and_network(tiny, tmp_path, cut_off):
+def test_a_saved_encoding_loads_without_cache_and_network(tiny, tmp_path, offline):
     tokenizer = TiktokenTokenizer.compact(tiny, np.array(tiny.encode_ordinary("the thing")))
     tokenizer.save(tmp_path)
-    other = load_tokenizer(tmp_path)
+    loaded = load_tokenizer(tmp_path)
     text = "in the thing — never seen: é<|end|>"
-    assert other.encode(text) == tokenizer.encode(text)
-    assert other.name == "tiny"
-    assert other.decode(other.encode(text)) == text
+    assert loaded.encode(text) == tokenizer.encode(text)
+    assert loaded.name == "tiny"
+    assert loaded.decode(loaded.encode(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_an_encoding_is_loaded_by_its_name(named_tiny, tmp_path, monkeypatch):
         load_tokenizer("tiny")
 
 
-def test_cl100k_carried_is_cl100k(cl100k, data, tmp_path, cut_off):
+def test_a_saved_cl100k_equals_cl100k(cl100k, data, tmp_path, offline):
     text = (data / "tinyshakespeare.txt").read_text("utf-8")[:200_000] + "東京 🙂 <|endoftext|>"
     book = cl100k.encode_to_numpy((data / "sales_textbook.txt").read_text("utf-8"))
     TiktokenTokenizer.compact(cl100k, book).save(tmp_path)
-    other = load_tokenizer(tmp_path)
-    assert other.encoding.encode_ordinary(text) == cl100k.encode_ordinary(text)
+    loaded = load_tokenizer(tmp_path)
+    assert loaded.encoding.encode_ordinary(text) == cl100k.encode_ordinary(text)
     assert (tmp_path / "tokenizer.json").stat().st_size < 700_000
     with pytest.raises(TextError):
         open_encoding("gpt2")

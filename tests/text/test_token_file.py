@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from heedful.errors import ArgumentError, RunError
 from heedful.text import TokenFile, token_file
-from heedful.text.token_file import distinct, write_ids
+from heedful.text.token_file import distinct_ids, write_ids
 
 
 def write(path, ids):
@@ -22,17 +22,17 @@ def test_chunks_are_one_array_for_numpy(chunks, dtype, tmp_path):
     path = tmp_path / "tokens.npy"
     with path.open("w+b") as file:
         count = write_ids(file, (np.array(chunk, np.uint32) for chunk in chunks), dtype)
-    whole = np.load(path)
-    assert whole.dtype == dtype
-    assert whole.tolist() == [id for chunk in chunks for id in chunk]
-    assert count == len(whole) == len(TokenFile(path, 0.0))
+    array = np.load(path)
+    assert array.dtype == dtype
+    assert array.tolist() == [id for chunk in chunks for id in chunk]
+    assert count == len(array) == len(TokenFile(path, 0.0))
 
 
 @given(st.lists(st.integers(0, 200_000), min_size=1), st.integers(1, 7))
 def test_distinct_ids(ids, chunk):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(token_file, "_CHUNK", chunk)
-        assert distinct(np.array(ids, np.uint32)).tolist() == sorted(set(ids))
+        assert distinct_ids(np.array(ids, np.uint32)).tolist() == sorted(set(ids))
 
 
 def test_the_last_share_is_for_validation(tmp_path):
@@ -46,7 +46,7 @@ def test_the_last_share_is_for_validation(tmp_path):
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, float("nan"), 0.9])
-def test_a_share_that_leaves_nothing_to_train_on(share, tmp_path):
+def test_a_share_that_leaves_no_training_ids_is_refused(share, tmp_path):
     write(tmp_path / "t.npy", np.arange(10))
     with pytest.raises(ArgumentError, match="validation share"):
         TokenFile(tmp_path / "t.npy", share)
@@ -54,7 +54,7 @@ def test_a_share_that_leaves_nothing_to_train_on(share, tmp_path):
 
 
 @pytest.mark.parametrize("size", [0, 5, 100, 147, 148, 170])  # 148: all ids, and no checksum
-def test_a_truncated_file(size, tmp_path):
+def test_a_truncated_file_is_refused(size, tmp_path):
     path = tmp_path / "t.npy"
     write(path, np.arange(10))
     path.write_bytes(path.read_bytes()[:size])
@@ -62,7 +62,7 @@ def test_a_truncated_file(size, tmp_path):
         TokenFile(path)
 
 
-def test_what_is_no_array_of_ids(tmp_path):
+def test_files_without_an_array_of_ids_are_refused(tmp_path):
     path = tmp_path / "t.npy"
     with pytest.raises(RunError, match="no token file"):
         TokenFile(path)
@@ -71,5 +71,5 @@ def test_what_is_no_array_of_ids(tmp_path):
         with pytest.raises(RunError, match=r"t\.npy"):
             TokenFile(path)
     np.savez(tmp_path / "t.npz", np.zeros(3, np.uint16))
-    with pytest.raises(RunError, match="no array of ids"):
+    with pytest.raises(RunError, match="not an array of ids"):
         TokenFile(tmp_path / "t.npz")

@@ -9,9 +9,9 @@ from heedful.text import BPETokenizer, CharacterTokenizer
 BYTES = BPETokenizer.train(["x"], 256)  # one token a byte
 
 
-def spell(raw):
+def spell(data):
     ids = {BYTES.token_bytes(id): id for id in range(256)}
-    return [ids[bytes([byte])] for byte in raw]
+    return [ids[bytes([byte])] for byte in data]
 
 
 @pytest.mark.parametrize("token", [-1, 3, np.int64(-1)])
@@ -29,13 +29,13 @@ def test_an_id_out_of_range_is_refused(token):
         ("e\u0301", ["e", "◌\u0301"]),
     ],
 )
-def test_pieces_show_what_cannot_be_seen(text, pieces):
+def test_labels_of_whitespace_and_unprintable_characters(text, pieces):
     tokenizer = CharacterTokenizer.train([text])
     assert tokenizer.pieces(tokenizer.encode(text)) == pieces
 
 
 @given(st.text())
-def test_pieces_are_printable_one_a_token(text):
+def test_each_token_has_a_printable_label(text):
     text = text.encode("utf-8", "replace").decode()
     ids = BYTES.encode(text)
     pieces = BYTES.pieces(ids)

@@ -19,7 +19,7 @@ TEXT = """The quick brown Fox jumps over the lazy dog; Transformers, robots in d
 Naïve cafés, Ångström, İstanbul, straße, ΑΣΣ, ﬁne. 火车站 ひらがな 한국어 हिन्दी عربى 🙂
 $3.50 (a+b)=c
 """
-LOST = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def words_of(lowercase):
@@ -33,9 +33,9 @@ def pair(request, tmp_path_factory):
     """transformers' tokenizer and heedful's, from the same vocab.txt."""
     directory = tmp_path_factory.mktemp("wordpiece") / request.param
     directory.mkdir()
-    lower = request.param == "uncased"
-    (directory / "vocab.txt").write_text("\n".join(words_of(lower)) + "\n", "utf-8")
-    (directory / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lower}))
+    is_uncased = request.param == "uncased"
+    (directory / "vocab.txt").write_text("\n".join(words_of(is_uncased)) + "\n", "utf-8")
+    (directory / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": is_uncased}))
     return transformers.BertTokenizer.from_pretrained(directory), load_tokenizer(directory)
 
 
@@ -43,7 +43,7 @@ TEXTS = st.lists(
     st.one_of(
         st.text(max_size=12),
         st.text(alphabet="aAéÉîİßΣςｆ火ｶ\u0301\u00ad\u200d\ufffd\x00\x7f\t\n '-.,$#", max_size=12),
-        st.sampled_from([*TEXT.split(), *LOST, "##ing", "##", "[mask]", "a" * 101, "火" * 3]),
+        st.sampled_from([*TEXT.split(), *SPECIAL, "##ing", "##", "[mask]", "a" * 101, "火" * 3]),
     ),
     max_size=6,
 ).map(" ".join)
@@ -60,12 +60,12 @@ def test_ids_are_those_of_transformers_on_any_text(pair, text):
 @settings(max_examples=100)
 def test_special_tokens_of_texts_and_pairs_are_those_of_transformers(pair, text, second):
     theirs, ours = pair
-    for mine, his in (
+    for actual, expected in (
         (ours.inputs(text), theirs(text)),
         (ours.inputs(text, second), theirs(text, second)),
     ):
-        assert mine.ids == his.input_ids
-        assert mine.segments == his.token_type_ids
+        assert actual.ids == expected.input_ids
+        assert actual.segments == expected.token_type_ids
 
 
 @pytest.mark.parametrize("form", ["tokenizer.json", "saved by us", "exported", "no config"])
@@ -77,16 +77,16 @@ def test_each_form_of_file(form, pair, tmp_path):
         export_tokenizer(ours, tmp_path, context_length=64)
     else:
         ours.save(tmp_path)
-    again = load_tokenizer(tmp_path)
-    assert isinstance(again, WordPieceTokenizer)
-    assert again.encode(TEXT) == theirs(TEXT, add_special_tokens=False).input_ids
+    loaded = load_tokenizer(tmp_path)
+    assert isinstance(loaded, WordPieceTokenizer)
+    assert loaded.encode(TEXT) == theirs(TEXT, add_special_tokens=False).input_ids
     roles = ("pad", "unk", "cls", "sep", "mask")
-    assert again.special == {role: getattr(theirs, f"{role}_token_id") for role in roles}
-    assert again.size == len(theirs) == 190
+    assert loaded.special == {role: getattr(theirs, f"{role}_token_id") for role in roles}
+    assert loaded.size == len(theirs) == 190
     if form == "exported":
         opened = transformers.AutoTokenizer.from_pretrained(tmp_path)
-        his, mine = opened(TEXT, "a [MASK]"), ours.inputs(TEXT, "a [MASK]")
-        assert (his.input_ids, his.token_type_ids) == (mine.ids, mine.segments)
+        expected, actual = opened(TEXT, "a [MASK]"), ours.inputs(TEXT, "a [MASK]")
+        assert (expected.input_ids, expected.token_type_ids) == (actual.ids, actual.segments)
         assert (opened.mask_token, opened.pad_token_id) == ("[MASK]", ours.special["pad"])
         assert opened.model_max_length == 64
 
@@ -104,7 +104,7 @@ def test_each_form_of_file(form, pair, tmp_path):
 @pytest.mark.parametrize("form", ["vocab.txt", "tokenizer.json"])
 def test_settings_of_the_configuration(settings, form, tmp_path):
     """They take precedence over a different tokenizer.json, as in transformers."""
-    words = [*LOST, "naive", "naïve", "Naïve", "Naive", "火车", "火", "车", "##车"]
+    words = [*SPECIAL, "naive", "naïve", "Naïve", "Naive", "火车", "火", "车", "##车"]
     ids = {word: id for id, word in enumerate(words)}
     if form == "vocab.txt":
         (tmp_path / "vocab.txt").write_text("".join(f"{word}\n" for word in words), "utf-8")
@@ -129,7 +129,7 @@ def test_special_tokens_of_other_names(tmp_path):
     assert load_tokenizer(tmp_path).special == ours.special
 
 
-def test_training_gives_the_same_in_each_process():
+def test_training_is_deterministic_across_processes():
     """Although the library's trainer numbers characters within words at random."""
     program = (
         "from heedful.text import BPETokenizer, WordPieceTokenizer, python_reference\n"
@@ -145,7 +145,7 @@ def test_training_gives_the_same_in_each_process():
     assert len(first.stdout.split("' b'")) > 1200
 
 
-def test_what_was_learned_is_used():
+def test_learned_pieces_are_used():
     tokenizer = WordPieceTokenizer.train(["low lower lowest slower slow " * 9], 30)
     assert tokenizer.pieces(tokenizer.encode("Lowest, slower")) == ["lowest", "[UNK]", "slower"]
     assert tokenizer.decode(tokenizer.encode("LOWEST slowest")) == "lowest slowest"
@@ -163,7 +163,7 @@ def test_what_was_learned_is_used():
     ],
     ids=["small", "empty", "special"],
 )  # fmt: skip
-def test_what_cannot_be(call, error, words):
+def test_invalid_training_and_vocabularies_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()
 

@@ -24,15 +24,15 @@ from heedful.text.words import words
         ("テスト", ["テ", "ス", "ト"]),
     ],
 )
-def test_words_are_what_a_person_sees(text, expected):
+def test_words_and_signs_are_split(text, expected):
     assert words(text) == expected
 
 
 @given(st.text() | st.sampled_from([" \n\t", "a\udcff"]))
 def test_nothing_but_whitespace_is_lost(text):
-    whole = "".join(text.split())
-    if whole and not any("\ud800" <= char <= "\udfff" for char in whole):
-        assert "".join(words(text)) == whole
+    without_spaces = "".join(text.split())
+    if without_spaces and not any("\ud800" <= char <= "\udfff" for char in without_spaces):
+        assert "".join(words(text)) == without_spaces
     else:
         with pytest.raises(TextError):
             words(text)

@@ -1,4 +1,4 @@
-"""Masked words: the shares of masked tokens, the loss against the model.s logits, and learning."""
+"""Masked words: the shares of masked tokens, the loss against the model's logits, and learning."""
 
 import numpy as np
 import pytest
@@ -11,13 +11,7 @@ from heedful.errors import ArgumentError, TextError
 from heedful.fill import fill
 from heedful.models import Bert, BertConfig, load_model
 from heedful.text import load_tokenizer
-from heedful.train import (
-    PRESETS,
-    MaskedWords,
-    begin,
-    new_plan,
-    open_training,
-)
+from heedful.train import PRESETS, MaskedWords, begin, new_plan, open_training
 from heedful.train.batches import BatchIndex
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
@@ -44,13 +38,13 @@ def recipe(**train):
     )  # fmt: skip
 
 
-def started(folder, **train):
+def make_plan(folder, **train):
     (folder / "text.txt").write_text(TEXT)
     return new_plan(folder / "run", [str(folder / "text.txt")], recipe(**train))
 
 
 def restored(batch):
-    """The texts with special tokens, with the masked words restored."""
+    """Return the ids of a batch with the masked words restored."""
     ids = batch.ids.clone()
     ids[batch.is_target] = batch.targets
     return ids
@@ -59,30 +53,30 @@ def restored(batch):
 @given(st.integers(1, 5), st.integers(3, 30), st.integers(0, 10_000))
 @settings(max_examples=30)
 def test_a_batch_has_pieces_of_the_text_with_special_tokens_and_masks(batch, context_length, seed):
-    drawn = task(context_length=context_length).draw(batch, BatchIndex((seed, 0)))
-    length = drawn.ids.shape[1] - 2
-    assert drawn.ids.shape == drawn.is_target.shape == (batch, length + 2)
-    assert drawn.is_target.sum(1).tolist() == [max(1, round(0.15 * length))] * batch
-    assert (drawn.ids[:, 0] == 2).all()
-    assert (drawn.ids[:, -1] == 3).all()
-    assert not drawn.is_target[:, [0, -1]].any()
+    drawn_batch = task(context_length=context_length).draw(batch, BatchIndex((seed, 0)))
+    length = drawn_batch.ids.shape[1] - 2
+    assert drawn_batch.ids.shape == drawn_batch.is_target.shape == (batch, length + 2)
+    assert drawn_batch.is_target.sum(1).tolist() == [max(1, round(0.15 * length))] * batch
+    assert (drawn_batch.ids[:, 0] == 2).all()
+    assert (drawn_batch.ids[:, -1] == 3).all()
+    assert not drawn_batch.is_target[:, [0, -1]].any()
     text = task(context_length=context_length).train.tolist()
     runs = {tuple(text[i : i + length]) for i in range(len(text))}
-    assert all(tuple(row) in runs for row in restored(drawn)[:, 1:-1].tolist())
+    assert all(tuple(row) in runs for row in restored(drawn_batch)[:, 1:-1].tolist())
 
 
 def test_targets_are_mostly_masked_some_replaced_and_some_unchanged():
     filling = task(context_length=202, tokens=80_060)
-    [drawn] = filling.in_order(filling.train, 400)
-    ids = drawn.ids[drawn.is_target]
-    hidden, same = ids == 4, ids == drawn.targets
-    swapped = ids[~hidden & ~same]
+    [drawn_batch] = filling.in_order(filling.train, 400)
+    ids = drawn_batch.ids[drawn_batch.is_target]
+    masked, same = ids == 4, ids == drawn_batch.targets
+    swapped = ids[~masked & ~same]
     assert len(ids) == 400 * 30
-    assert float(hidden.float().mean()) == pytest.approx(0.8, abs=0.02)
+    assert float(masked.float().mean()) == pytest.approx(0.8, abs=0.02)
     assert len(swapped) / len(ids) == pytest.approx(0.1 * 54 / 55, abs=0.01)
     assert float(same.float().mean()) == pytest.approx(0.1 + 0.1 / 55, abs=0.01)
     assert set(swapped.tolist()) == set(range(5, VOCABULARY))  # every word, and nothing else
-    assert torch.bincount(drawn.is_target.nonzero()[:, 1], minlength=202)[1:-1].min() > 25
+    assert torch.bincount(drawn_batch.is_target.nonzero()[:, 1], minlength=202)[1:-1].min() > 25
 
 
 def test_half_of_the_batches_are_shorter():
@@ -124,9 +118,11 @@ def test_the_loss_is_that_of_the_models_logits_at_the_masks():
     assert filling.target_count(batch) == int((labels != -100).sum())
 
 
-def test_it_learns_which_word_belongs_there(tmp_path):
+def test_a_bert_learns_to_predict_masked_words(tmp_path):
     """The words before and after a mask determine it."""
-    plan = started(tmp_path, steps=500, batch=16, learning_rate=4e-3, warmup=60, evaluate_every=500)
+    plan = make_plan(
+        tmp_path, steps=500, batch=16, learning_rate=4e-3, warmup=60, evaluate_every=500
+    )
     list(open_training(plan, begin(plan)).events())
     model, tokenizer = load_model(plan.directory), load_tokenizer(plan.directory)
     for text, word in (

@@ -1,4 +1,4 @@
-"""The memory estimate against the memory of small runs."""
+"""The memory estimate, compared with the memory of small runs."""
 
 import dataclasses
 import weakref
@@ -27,29 +27,29 @@ SHAPE = {"vocabulary": 211, "context_length": CONTEXT, "width": 60, "layers": 3,
 
 
 class SavedBytes:
-    """The bytes that autograd saves for the gradient, without weights."""
+    """The number of bytes that autograd stores for the backward pass, without weights."""
 
     def __init__(self, model, run):
         weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
         stored = {}
 
-        def keep(tensor):
+        def store(tensor):
             storage = tensor.untyped_storage()
-            stored[storage.data_ptr()] = storage.nbytes(), tensor  # so no address is reused
+            stored[storage.data_ptr()] = storage.nbytes(), tensor  # else addresses are reused
             return tensor
 
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        with torch.autograd.graph.saved_tensors_hooks(store, lambda tensor: tensor):
             result = run()
         result.backward()
         self.bytes = sum(size for address, (size, _) in stored.items() if address not in weights)
 
 
-class Largest(TorchDispatchMode):
+class PeakBytes(TorchDispatchMode):
     """The peak number of bytes of the tensors allocated inside."""
 
     def __init__(self):
         super().__init__()
-        self.alive, self.most = {}, 0
+        self.alive, self.peak = {}, 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
@@ -59,7 +59,7 @@ class Largest(TorchDispatchMode):
                 if storage.data_ptr() not in self.alive:
                     self.alive[storage.data_ptr()] = storage.nbytes()
                     weakref.finalize(storage, self.alive.pop, storage.data_ptr(), None)
-        self.most = max(self.most, sum(self.alive.values()))
+        self.peak = max(self.peak, sum(self.alive.values()))
         return result
 
 
@@ -72,7 +72,7 @@ def gpt(**changes):
 def bert():
     config = BertConfig(**SHAPE, pooler=False)
     model, ids = Bert(config), torch.randint(0, 211, (BATCH, CONTEXT))
-    masks = torch.arange(BATCH * CONTEXT).reshape(BATCH, CONTEXT) % 7 == 0  # a seventh
+    masks = torch.arange(BATCH * CONTEXT).reshape(BATCH, CONTEXT) % 7 == 0  # masks a seventh
     return config, model, lambda: loss(model.head(model.hidden_states(ids)[-1][masks]), ids[masks])
 
 
@@ -111,10 +111,10 @@ def test_the_estimate_is_near_what_a_run_takes(case, optimizer):
     of_batch = SavedBytes(model, run).bytes + BATCH * CONTEXT * 211 * 4  # and the logits' gradient
     stepping = make_optimizer(model, settings)
     set_rates(stepping, 0, settings)
-    with Largest() as allocated:
+    with PeakBytes() as allocated:
         stepping.step()
     weights = sum(2 * parameter.nbytes for parameter in parameters_of(model).values())
-    assert memory(config, settings) == pytest.approx(of_batch + weights + allocated.most, rel=0.35)
+    assert memory(config, settings) == pytest.approx(of_batch + weights + allocated.peak, rel=0.35)
     of_states = memory(config, settings) - memory(config, dataclasses.replace(settings, batch=1))
     assert of_states * BATCH / (BATCH - 1) == pytest.approx(of_batch, rel=0.35)
 
@@ -138,9 +138,9 @@ def test_the_estimate_is_compared_with_the_machines_total_memory(monkeypatch):
     config = dataclasses.replace(PRESETS["gpt2"].model, vocabulary=50_257)
     settings = TrainSettings(batch=12)
     needed = memory(config, settings)
-    for has in (needed, None):
+    for available in (needed, None):
         monkeypatch.setattr(
-            "heedful.train.memory_estimate.machine_memory", lambda device, has=has: has
+            "heedful.train.memory_estimate.machine_memory", lambda device, result=available: result
         )
         check_memory(config, settings, "cpu")
     monkeypatch.setattr("heedful.train.memory_estimate.machine_memory", lambda device: needed - 1)
@@ -148,7 +148,7 @@ def test_the_estimate_is_compared_with_the_machines_total_memory(monkeypatch):
         check_memory(config, settings, "cpu")
 
 
-def test_one_process_of_several_takes_less():
+def test_several_processes_need_less_memory_each():
     config = GPTConfig(vocabulary=50257, width=768, layers=12, heads=12)
     of_states = 16 * parameters(config)
 
@@ -156,5 +156,5 @@ def test_one_process_of_several_takes_less():
         return memory(config, TrainSettings(batch=batch, **changes), processes) - of_states
 
     assert of_batch(16, 4) == of_batch(4, 1)
-    assert of_batch(5, 4) == of_batch(8, 4)  # one of them has two sequences
+    assert of_batch(5, 4) == of_batch(8, 4)  # one process has two sequences
     assert of_batch(16, 4, shard=True) == pytest.approx(of_batch(4, 1) - 0.75 * of_states)

@@ -52,10 +52,10 @@ def test_orthogonalise_equals_its_formula_for_each_matrix(shape):
 
 
 def test_products_in_bfloat16_take_nearly_the_step_of_those_in_float32():
-    def stepped(products):
+    def stepped(dtype):
         model = with_gradients(gpt())
         before = torch.cat([weight.flatten() for weight in block_matrices(model)]).detach()
-        optimizer = make_optimizer(model, SETTINGS, products=products)
+        optimizer = make_optimizer(model, SETTINGS, matmul_dtype=dtype)
         set_rates(optimizer, 0, SETTINGS)
         optimizer.step()
         assert {state.dtype for each in optimizer.state.values() for state in each.values()} == {
@@ -64,14 +64,14 @@ def test_products_in_bfloat16_take_nearly_the_step_of_those_in_float32():
         return torch.cat([weight.flatten() for weight in block_matrices(model)]).detach() - before
 
     exact, narrow = stepped(None), stepped(torch.bfloat16)
-    off = float((narrow - exact).norm() / exact.norm())
-    assert 1e-4 < off < 0.03
+    error = float((narrow - exact).norm() / exact.norm())
+    assert 1e-4 < error < 0.03
 
 
 def test_three_steps_equal_the_formula():
     """Momentum, Nesterov's look ahead, the decay and the size of a tall matrix."""
-    chance = np.random.default_rng(0)
-    weight, gradients = chance.normal(size=(9, 4)), chance.normal(size=(3, 9, 4))
+    random = np.random.default_rng(0)
+    weight, gradients = random.normal(size=(9, 4)), random.normal(size=(3, 9, 4))
     parameter = nn.Parameter(torch.from_numpy(weight.copy()))
     groups = [{"params": [parameter], "parts": [(9,)]}]
     optimizer = Muon(groups, lr=0.1, momentum=0.8, weight_decay=0.5)
@@ -85,17 +85,17 @@ def test_three_steps_equal_the_formula():
         np.testing.assert_allclose(parameter.detach().numpy(), weight, atol=1e-12)
 
 
-@pytest.mark.parametrize("most", [1, 300])
-def test_matrices_in_chunks_take_the_same_step_as_all_at_once(most, monkeypatch):
-    together, in_turn = (with_gradients(gpt()) for _ in range(2))
+@pytest.mark.parametrize("max_numbers", [1, 300])
+def test_matrices_in_chunks_take_the_same_step_as_all_at_once(max_numbers, monkeypatch):
+    together, chunked = (with_gradients(gpt()) for _ in range(2))
     settings = TrainSettings(optimizer="muon")
     make_optimizer(together, settings).step()
     sizes, real = [], muon.orthogonalise
-    monkeypatch.setattr(muon, "AT_ONCE", most)
+    monkeypatch.setattr(muon, "CHUNK", max_numbers)
     monkeypatch.setattr(muon, "orthogonalise", lambda x: sizes.append(x.numel()) or real(x))
-    make_optimizer(in_turn, settings).step()
-    torch.testing.assert_close(list(in_turn.parameters()), list(together.parameters()))
-    assert max(sizes) <= most + 4 * 12 * 12
+    make_optimizer(chunked, settings).step()
+    torch.testing.assert_close(list(chunked.parameters()), list(together.parameters()))
+    assert max(sizes) <= max_numbers + 4 * 12 * 12
 
 
 def test_a_models_steps_are_those_of_torchs_muon_and_adamw(monkeypatch):
@@ -104,26 +104,26 @@ def test_a_models_steps_are_those_of_torchs_muon_and_adamw(monkeypatch):
     model = with_gradients(gpt(kv_heads=1, tied=False))
     other = copy.deepcopy(model)
     ours, parts = make_optimizer(model, settings), block_matrices(other)
-    alone = [nn.Parameter(part.clone()) for p, rows in parts.items() for part in p.split(rows)]
+    separate = [nn.Parameter(part.clone()) for p, rows in parts.items() for part in p.split(rows)]
     jordan = (3.4445, -4.7750, 2.0315)  # of torch's five iterations
     monkeypatch.setattr(muon, "COEFFICIENTS", (jordan,) * 5)
-    reference = torch.optim.Muon(alone, lr=0.02, weight_decay=0.2, momentum=0.9)
+    reference = torch.optim.Muon(separate, lr=0.02, weight_decay=0.2, momentum=0.9)
     rest = torch.optim.AdamW(
         adamw_groups(other, [p for p in other.parameters() if p not in parts], settings),
         lr=1.0, betas=(settings.beta1, settings.beta2), fused=True,
     )  # fmt: skip
-    before = [p.detach().clone() for p in alone]
+    before = [p.detach().clone() for p in separate]
     for step in range(3):
         set_rates(ours, step, settings)
         set_rates(rest, step, settings)
         with_gradients(model), with_gradients(other)
         gradients = [part for p, rows in parts.items() for part in p.grad.split(rows)]
-        for parameter, gradient in zip(alone, gradients, strict=True):
+        for parameter, gradient in zip(separate, gradients, strict=True):
             parameter.grad = gradient.clone()
         for optimizer in (ours, reference, rest):
             optimizer.step()
-    mine = [part for p, rows in block_matrices(model).items() for part in p.split(rows)]
-    for result, expected, start in zip(mine, alone, before, strict=True):
+    matrices = [part for p, rows in block_matrices(model).items() for part in p.split(rows)]
+    for result, expected, start in zip(matrices, separate, before, strict=True):
         assert (result - expected).norm() < 0.03 * (expected - start).norm()
     for (name, result), expected in zip(model.named_parameters(), other.parameters(), strict=True):
         if "blocks" not in name or result.ndim < 2:

@@ -10,20 +10,12 @@ import torch.nn.functional as F
 from heedful.errors import ArgumentError, TextError
 from heedful.models import Seq2Seq, Seq2SeqConfig, loss
 from heedful.text import Pairs
-from heedful.train import (
-    PRESETS,
-    Recipe,
-    Translating,
-    Validation,
-    begin,
-    new_plan,
-    open_training,
-)
+from heedful.train import PRESETS, Recipe, Translating, Validation, begin, new_plan, open_training
 from heedful.train.batches import BatchIndex
 from heedful.train.optimizers import rate_factor
 from heedful.translate import Search, translate
 
-SIDES = [[3, 1, 6], [2, 6], [0, 1, 2, 6], [4, 4, 6], [1, 6], [3, 3, 3, 3, 6]]  # 6 is the end
+SIDES = [[3, 1, 6], [2, 6], [0, 1, 2, 6], [4, 4, 6], [1, 6], [3, 3, 3, 3, 6]]  # 6 is the end token
 LINES = "".join(f"{n} plus {n % 7}\t{n + n % 7}\n" for n in range(10, 90))
 
 
@@ -49,12 +41,12 @@ def recipe(**changes):
     return Recipe(text, model, dataclasses.replace(train, **changes))
 
 
-def started(directory, **changes):
+def make_plan(directory, **changes):
     (directory / "pairs.tsv").write_text(LINES)
     return new_plan(directory / "run", [str(directory / "pairs.tsv")], recipe(**changes))
 
 
-def test_it_learns_to_copy_and_translates_it(tmp_path):
+def test_a_model_learns_to_reverse_a_source(tmp_path):
     (tmp_path / "pairs.tsv").write_text("".join(f"{a}{b}\t{b}{a}\n" for a in "abc" for b in "abcd"))
     plan = new_plan(
         tmp_path / "run",
@@ -88,10 +80,10 @@ def test_a_batch_is_padded_and_shifted():
 
 
 def test_batches_are_pairs_determined_by_the_key():
-    first, again, other = (task().draw(50, BatchIndex(key)) for key in ((1, 0), (1, 0), (1, 1)))
-    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    first, repeated, other = (task().draw(50, BatchIndex(key)) for key in ((1, 0), (1, 0), (1, 1)))
+    assert all(torch.equal(a, b) for a, b in zip(first, repeated, strict=True))
     assert first.source.tolist() != other.source.tolist()
-    assert len({tuple(row) for row in first.source.tolist()}) == 3  # the last pair is drawn too
+    assert len({tuple(row) for row in first.source.tolist()}) == 3  # the last pair can be drawn
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
@@ -102,8 +94,8 @@ def test_the_loss_is_the_mean_over_real_targets_with_smoothed_labels(smoothing):
     total, count = 0.0, 0
     for i in range(len(pairs)):
         source, target = (torch.from_numpy(side.astype(np.int64))[None] for side in pairs[i])
-        begun = torch.cat([torch.tensor([[5]]), target[:, :-1]], 1)
-        likely = model(source, begun).logits[0].double().log_softmax(-1).detach()
+        decoder_input = torch.cat([torch.tensor([[5]]), target[:, :-1]], 1)
+        likely = model(source, decoder_input).logits[0].double().log_softmax(-1).detach()
         for row, token in zip(likely, target[0].tolist(), strict=True):
             target_weights = [smoothing / 7 + (1 - smoothing) * (v == token) for v in range(7)]
             total -= sum(w * float(r) for w, r in zip(target_weights, row, strict=True))
@@ -117,7 +109,7 @@ def test_the_loss_is_the_mean_over_real_targets_with_smoothed_labels(smoothing):
 
 
 def test_evaluation_smooths_nothing(tmp_path):
-    plan = started(tmp_path, label_smoothing=0.5, steps=0)
+    plan = make_plan(tmp_path, label_smoothing=0.5, steps=0)
     training = open_training(plan, begin(plan))
     (event,) = (event for event in training.events() if isinstance(event, Validation))
     (batch,) = training.task.in_order(training.task.validation, 99)

@@ -72,7 +72,7 @@ def tasks(tmp_path):
 
 
 def without_padding(batch, rows=slice(None)):
-    """The content of a batch, or of some of its rows, without padding."""
+    """Return the content of a batch, or of some of its rows, without padding."""
     if isinstance(batch, PaddedPairs):
         source, inputs, targets, source_keep, target_keep = (each[rows] for each in batch)
         return source[source_keep], inputs[target_keep], targets[target_keep], source_keep.sum(1)
@@ -86,7 +86,7 @@ def without_padding(batch, rows=slice(None)):
 @pytest.mark.parametrize("first", [None, 3])
 def test_each_process_draws_its_rows_of_the_batch(name, batch, size, first, tmp_path):
     task = tasks(tmp_path)[name]
-    for step in range(5):  # of masked words, some are short
+    for step in range(5):  # some batches of masked words are short
         index = BatchIndex((17, step, 0), first)
         all_rows, total, targets = task.draw(batch, index), 0.0, 0
         for process in processes(size):
@@ -102,7 +102,7 @@ def test_each_process_draws_its_rows_of_the_batch(name, batch, size, first, tmp_
         assert targets == task.target_count(all_rows)
 
 
-class Mesh:
+class FakeMesh:
     def __init__(self, rank, size):
         self.rank, self.number = rank, size
 
@@ -113,13 +113,13 @@ class Mesh:
         return self.rank
 
 
-class Part:
-    """The part of a DTensor that heedful uses, split as by `torch.chunk`, as FSDP2 does."""
+class FakeDTensor:
+    """The methods of a DTensor that heedful uses; rows are split by `torch.chunk`, as in FSDP2."""
 
     def __init__(self, tensor, rank, size):
         parts = torch.chunk(tensor, size)
         self.rows = parts[rank] if rank < len(parts) else tensor[:0]
-        self.shape, self.device_mesh, self.all = tensor.shape, Mesh(rank, size), tensor
+        self.shape, self.device_mesh, self.all = tensor.shape, FakeMesh(rank, size), tensor
 
     def to_local(self):
         return self.rows
@@ -137,9 +137,9 @@ def test_overlaps_of_all_processes_are_the_full_tensor(rows, size, start, n):
     expected = plain.clone()
     expected[start : start + n] += values
     for rank in range(size):
-        mine, part = overlap(Part(plain, rank, size), start, values)
+        mine, part = overlap(FakeDTensor(plain, rank, size), start, values)
         assert mine.shape == part.shape
-        mine += part  # in the tensor's own memory
+        mine += part  # changes the full tensor in place
     assert torch.equal(plain, expected)
     mine, part = overlap(expected, start, values)
     assert torch.equal(mine, part)
@@ -156,33 +156,33 @@ def group():
 def test_real_shards_are_filled_and_gathered(group):
     from torch.distributed.tensor import Shard, distribute_tensor
 
-    cut = distribute_tensor(torch.zeros(5, 3), group, [Shard(0)])
+    sharded = distribute_tensor(torch.zeros(5, 3), group, [Shard(0)])
     values = torch.randn(5, 3)
-    copy_rows(cut, values)
-    assert torch.equal(full_tensor(cut), values)
-    [gathered] = all_gather([local_rows(cut)], [5], Processes())
+    copy_rows(sharded, values)
+    assert torch.equal(full_tensor(sharded), values)
+    [gathered] = all_gather([local_rows(sharded)], [5], Processes())
     assert torch.equal(gathered, values)
-    rows, part = overlap(cut, 2, torch.ones(2, 3))
+    rows, part = overlap(sharded, 2, torch.ones(2, 3))
     rows += part
-    assert torch.equal(full_tensor(cut)[2:4], values[2:4] + 1)
-    assert first_row(cut) == 0
+    assert torch.equal(full_tensor(sharded)[2:4], values[2:4] + 1)
+    assert first_row(sharded) == 0
 
 
-def gathered_by_all(size, ask):
-    """The messages that `ask` sends from each process, and its result in the first one."""
+def gathered_by_all(size, send):
+    """Return the messages that `send` sends in each process, and its result in the first."""
     parts = []
     with pytest.MonkeyPatch.context() as patch:  # each process sends its rows and receives nothing
         patch.setattr(dist, "all_gather_single", lambda every, mine: parts.append(mine))
         for process in processes(size):
-            ask(process)
+            send(process)
         assert len({len(mine) for mine in parts}) == 1
         assert len(parts) == size
         patch.setattr(dist, "all_gather_single", lambda every, mine: every.copy_(torch.cat(parts)))
-        return parts, ask(Processes(0, size))
+        return parts, send(Processes(0, size))
 
 
 def mapped_by_all(function, stacks, processes):
-    """The results of all processes, computed one after another in this one."""
+    """Yield the results of all processes, computed one after another in this process."""
     stacks = list(stacks)
     _, results = gathered_by_all(processes.size, lambda p: [*map_distributed(function, stacks, p)])
     yield from results
@@ -192,11 +192,11 @@ def mapped_by_all(function, stacks, processes):
 def test_rows_of_many_tensors_are_gathered_by_one_message(lengths, size):
     tensors = [torch.randn(length, 2 + length % 3) for length in lengths]
 
-    def ask(process):
-        rows = [local_rows(Part(tensor, process.rank, size)) for tensor in tensors]
+    def send(process):
+        rows = [local_rows(FakeDTensor(tensor, process.rank, size)) for tensor in tensors]
         return all_gather(rows, lengths, process)
 
-    messages, gathered = gathered_by_all(size, ask)
+    messages, gathered = gathered_by_all(size, send)
     for result, tensor in zip(gathered, tensors, strict=True):
         assert torch.equal(result, tensor)
     rows = sum(-(-len(tensor) // size) * tensor.shape[1] for tensor in tensors)
@@ -256,10 +256,10 @@ def test_processes_from_the_environment_of_torchrun(values, expected, monkeypatc
 
 @pytest.fixture
 def three(monkeypatch):
-    """Processes with a common store, as under torchrun, that do not wait for each other."""
+    """Three processes with a common store, as under torchrun, which do not wait for each other."""
     monkeypatch.setattr("heedful.processes.GRACE", 0.0)
     monkeypatch.setattr("heedful.processes._abort_group", lambda: None)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)  # which ignores torchrun from then on
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     store, each = dist.HashStore(), processes(3)
     for process in each:
         process.__dict__["store"] = store
@@ -289,19 +289,19 @@ LATE, CLOSED = "gloo: Timed out waiting", "gloo: Connection closed"
 )
 def test_a_missing_process_is_named_by_one_remaining_process(words, expected, three):
     three[1].store.set("left 1", b"")
-    assert expected in str(three[0]._reported(RuntimeError(words), 7))
-    assert isinstance(three[1]._reported(RuntimeError(words), 7), OtherProcessError)
+    assert expected in str(three[0]._error_to_report(RuntimeError(words), 7))
+    assert isinstance(three[1]._error_to_report(RuntimeError(words), 7), OtherProcessError)
 
 
-def test_an_error_of_its_own_is_reported_where_it_happened(three):
+def test_a_process_reports_its_own_error(three):
     error = HeedfulError("a full disk")
-    assert three[2]._reported(error, 7) is error
+    assert three[2]._error_to_report(error, 7) is error
     for other in three[:2]:
-        assert isinstance(other._reported(RuntimeError(CLOSED), 7), OtherProcessError)
+        assert isinstance(other._error_to_report(RuntimeError(CLOSED), 7), OtherProcessError)
 
 
-@pytest.mark.parametrize(("most", "others"), [(99.0, 0.0), (0.5, 0.0), (0.5, 9.0)])
-def test_sharded_gradients_are_clipped_like_full_ones(most, others, group, monkeypatch):
+@pytest.mark.parametrize(("max_norm", "others"), [(99.0, 0.0), (0.5, 0.0), (0.5, 9.0)])
+def test_sharded_gradients_are_clipped_like_full_ones(max_norm, others, group, monkeypatch):
     """`others` is the sum of squares of the rows in other processes."""
     from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -309,13 +309,13 @@ def test_sharded_gradients_are_clipped_like_full_ones(most, others, group, monke
     plain = [nn.Parameter(torch.randn(5, 3)), nn.Parameter(torch.randn(4))]
     for parameter in plain:
         parameter.grad = torch.randn_like(parameter)
-    cut = [nn.Parameter(distribute_tensor(p.detach(), group, [Shard(0)])) for p in plain]
-    for sharded, parameter in zip(cut, plain, strict=True):
+    shards = [nn.Parameter(distribute_tensor(p.detach(), group, [Shard(0)])) for p in plain]
+    for sharded, parameter in zip(shards, plain, strict=True):
         sharded.grad = distribute_tensor(parameter.grad, group, [Shard(0)])
     elsewhere = nn.Parameter(torch.zeros(1))
     elsewhere.grad = torch.tensor([others**0.5])
-    nn.utils.clip_grad_norm_([*plain, elsewhere], most)
+    nn.utils.clip_grad_norm_([*plain, elsewhere], max_norm)
     monkeypatch.setattr(Processes, "all_reduce", lambda _, numbers, device: [numbers[0] + others])
-    clip_gradients(cut, most, Processes(0, 2))
-    for sharded, parameter in zip(cut, plain, strict=True):
+    clip_gradients(shards, max_norm, Processes(0, 2))
+    for sharded, parameter in zip(shards, plain, strict=True):
         torch.testing.assert_close(local_rows(sharded.grad), parameter.grad)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_runs import outcome, started, trained
+from small_runs import outcome, train_run, write_plan
 
 from heedful.models import load_model
 from heedful.train import (
@@ -40,12 +40,12 @@ def uninterrupted(tmp_path_factory):
     outcomes = {}
     for name, changes in RECIPES.items():
         directory = tmp_path_factory.mktemp(name)
-        trained(started(directory, **changes))
+        train_run(write_plan(directory, **changes))
         outcomes[name] = outcome(directory / "run")
     return outcomes
 
 
-# Run in a separate process, which kills itself at the n-th call of a function
+# A program for a separate process, which kills itself at the n-th call of a function
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -53,28 +53,28 @@ import torch
 from heedful.files import atomic as files
 from heedful.train import loop, open_training, prepare_run, read_plan
 
-where, after = sys.argv[2], int(sys.argv[3])
+phase, nth_call = sys.argv[2], int(sys.argv[3])
 torch.set_num_threads(torch.get_num_threads())
 
-def deadly(function, count=[0]):
+def kill_at_nth_call(function, count=[0]):
     def wrapped(*arguments, **named):
         count[0] += 1
-        if count[0] == after:
+        if count[0] == nth_call:
             os.kill(os.getpid(), signal.SIGKILL)
         return function(*arguments, **named)
     return wrapped
 
 plan = read_plan(Path(sys.argv[1]))
-if where == "tokenizing":
-    files.os.replace = deadly(os.replace)
+if phase == "tokenizing":
+    files.os.replace = kill_at_nth_call(os.replace)
 prepared = prepare_run(plan)
 training = open_training(plan, prepared)
-if where == "replacing":
-    files.os.replace = deadly(os.replace)
-if where == "flushing":
-    files.os.fsync = deadly(os.fsync)
-if where == "stepping":
-    training.optimizer.step = deadly(training.optimizer.step)
+if phase == "replacing":
+    files.os.replace = kill_at_nth_call(os.replace)
+if phase == "flushing":
+    files.os.fsync = kill_at_nth_call(os.fsync)
+if phase == "stepping":
+    training.optimizer.step = kill_at_nth_call(training.optimizer.step)
 for event in training.events():
     pass
 raise SystemExit("it was not killed")
@@ -82,43 +82,43 @@ raise SystemExit("it was not killed")
 
 
 @pytest.mark.parametrize(
-    ("where", "after", "name"),
+    ("phase", "nth_call", "name"),
     [
-        ("tokenizing", 1, "adamw"),  # the text is not yet there
-        ("stepping", 3, "adamw"),  # before anything was saved
+        ("tokenizing", 1, "adamw"),  # before the tokens are written
+        ("stepping", 3, "adamw"),  # before the first checkpoint
         ("stepping", 15, "muon"),
-        ("flushing", 8, "adamw"),  # half a save: written, not yet renamed
+        ("flushing", 8, "adamw"),  # a checkpoint is written, but not yet renamed
         ("replacing", 5, "adamw"),
         ("replacing", 7, "adamw"),  # between the best weights and the checkpoint
     ],
 )
-def test_killed_and_continued_equals_never_stopped(where, after, name, tmp_path, uninterrupted):
-    plan = started(tmp_path, **RECIPES[name])
+def test_killed_and_continued_equals_never_stopped(phase, nth_call, name, tmp_path, uninterrupted):
+    plan = write_plan(tmp_path, **RECIPES[name])
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED, plan.directory, where, str(after)],
+        [sys.executable, "-c", KILLED, plan.directory, phase, str(nth_call)],
         capture_output=True,
         text=True,
         check=False,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    trained(read_plan(plan.directory), resume=True)
+    train_run(read_plan(plan.directory), resume=True)
     assert outcome(plan.directory) == uninterrupted[name]
 
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("stop_at", [1, 6, 8, 23])
 def test_stopped_and_continued_equals_never_stopped(stop_at, name, tmp_path, uninterrupted):
-    plan = started(tmp_path, **RECIPES[name])
+    plan = write_plan(tmp_path, **RECIPES[name])
     training = open_training(plan, prepare_run(plan))
     for event in training.events():
         if isinstance(event, Step) and event.step == stop_at:
             training.stop()
     assert event == Ended(stop_at, "stopped")
-    trained(read_plan(plan.directory), resume=True)
+    train_run(read_plan(plan.directory), resume=True)
     assert outcome(plan.directory) == uninterrupted[name]
 
 
-def on_words(directory):
+def bert_plan(directory):
     (directory / "text.txt").write_text(" ".join(["one", "two", "three", "four", "five"] * 150))
     model = {"context_length": 12, "width": 24, "layers": 2, "heads": 2}
     train = {"batch": 4, "warmup": 2}
@@ -127,7 +127,7 @@ def on_words(directory):
     return new_plan(directory / "run", [str(directory / "text.txt")], recipe)
 
 
-def on_pairs(directory):
+def pairs_plan(directory):
     lines = (f"{n} plus {n % 7}\t{n + n % 7}\n" for n in range(10, 90))
     (directory / "pairs.tsv").write_text("".join(lines))
     model = {"context_length": 16, "width": 24, "layers": 1, "heads": 2, "dropout": 0.2}
@@ -139,14 +139,14 @@ def on_pairs(directory):
 SHORT = {"steps": 12, "evaluate_every": 4, "save_every": 3, "device": "cpu"}
 
 
-@pytest.mark.parametrize("planned", [on_words, on_pairs])
-def test_models_of_other_kinds_go_on_as_if_never_stopped(planned, tmp_path):
+@pytest.mark.parametrize("make_plan", [bert_plan, pairs_plan])
+def test_models_of_other_kinds_continue_as_if_never_stopped(make_plan, tmp_path):
     """Resuming works without the text."""
     outcomes = []
     for stop_at in (None, 5):
         directory = tmp_path / str(stop_at)
         directory.mkdir()
-        plan = planned(directory)
+        plan = make_plan(directory)
         training = open_training(plan, begin(plan))
         for event in training.events():
             if isinstance(event, Step) and event.step == stop_at:
@@ -154,13 +154,15 @@ def test_models_of_other_kinds_go_on_as_if_never_stopped(planned, tmp_path):
         assert event == Ended(stop_at or 12, "stopped" if stop_at else "finished")
         Path(plan.sources[0]).unlink()
         if stop_at:
-            trained(read_plan(plan.directory), resume=True)
+            train_run(read_plan(plan.directory), resume=True)
         outcomes.append(outcome(plan.directory))
     assert outcomes[0] == outcomes[1]
 
 
 def test_best_and_last_have_the_weights_of_their_steps(tmp_path):
-    plan = started(tmp_path, learning_rate=0.05, decay="constant")  # it gets worse again
+    plan = write_plan(
+        tmp_path, learning_rate=0.05, decay="constant"
+    )  # so the validation loss rises at the end
     prepared = prepare_run(plan)
     training = open_training(plan, prepared)
     list(training.events())
@@ -177,8 +179,8 @@ def test_best_and_last_have_the_weights_of_their_steps(tmp_path):
 
 
 def test_a_validation_missing_from_the_metrics_is_reported_as_lost(tmp_path):
-    plan = started(tmp_path)
-    trained(plan)
+    plan = write_plan(tmp_path)
+    train_run(plan)
     path = plan.directory / "metrics.jsonl"
     *lines, last = path.read_text().splitlines(keepends=True)
     assert "validation_loss" in last
@@ -186,6 +188,6 @@ def test_a_validation_missing_from_the_metrics_is_reported_as_lost(tmp_path):
     longer = plan._replace(recipe=plan.recipe.changed({"train": {"steps": 25}}))
     training = open_training(longer, prepare_run(longer))
     training.restore()
-    notices = [event.words for event in training.events() if isinstance(event, Noticed)]
+    notices = [event.message for event in training.events() if isinstance(event, Noticed)]
     assert len(notices) == 1
     assert "lost" in notices[0]

@@ -3,22 +3,22 @@
 import pytest
 import torch
 import torch.distributed as dist
-from small_runs import started, trained
+from small_runs import train_run, write_plan
 
 from heedful.errors import RunError, SaveError
 from heedful.files import load_tensors, save_tensors
 from heedful.files.sharded import newest, save_sharded
 from heedful.models import load_model, parameters_of
 from heedful.processes import Processes
-from heedful.train.checkpoint import latest, saved_step
+from heedful.train.checkpoint import checkpoint_path, saved_step
 
 LAST = "state/last.safetensors"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    plan = started(tmp_path_factory.mktemp("run"), steps=4)
-    trained(plan)
+    plan = write_plan(tmp_path_factory.mktemp("run"), steps=4)
+    train_run(plan)
     return plan.directory
 
 
@@ -43,7 +43,7 @@ def test_the_later_checkpoint_is_resumed_and_loaded(step, is_later, run, group, 
     save_tensors(copy / LAST, tensors, about)
     other = {name: tensor + 1 for name, tensor in tensors.items()}
     save_sharded(copy / "state/sharded", other, {**about, "step": step}, Processes())
-    assert (latest(copy) == copy / LAST) != is_later
+    assert (checkpoint_path(copy) == copy / LAST) != is_later
     assert saved_step(copy) == (5 if is_later else 4)
     loaded = parameters_of(load_model(copy, checkpoint="last"))
     expected = other if is_later else tensors
@@ -57,7 +57,7 @@ def test_a_file_that_another_machine_did_not_write_here_is_missed(group, tmp_pat
     before = newest(tmp_path)
     monkeypatch.setattr("heedful.files.sharded.VISIBLE_WITHIN", 0.1)
     monkeypatch.setattr(Processes, "all_gather", lambda _, sums: [sums, {"shard-00002.x": "0" * 8}])
-    with pytest.raises(SaveError, match=r"has not shard-00002\.x"):
+    with pytest.raises(SaveError, match=r"lacks shard-00002\.x"):
         save_sharded(tmp_path, {"a": torch.zeros(3)}, {"step": 2}, Processes())
     assert newest(tmp_path) == before
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_runs import started
+from small_runs import write_plan
 
 from heedful.errors import ArgumentError, HeedfulError, SaveError
 from heedful.models import GPT, GPTConfig, load_model
@@ -111,7 +111,7 @@ def test_batches_are_windows_determined_by_the_key():
     assert torch.equal(inputs, inputs[:, :1] + torch.arange(7))
     assert not torch.equal(inputs, draw(np.arange(50), 7, 5, BatchIndex((1, 2, 4)))[0])
     lasts = {int(draw(np.arange(9), 7, 1, BatchIndex((seed,)))[1].max()) for seed in range(50)}
-    assert lasts == {7, 8}  # the last token is drawn too
+    assert lasts == {7, 8}  # the last token can be drawn
 
 
 def test_early_stop(tmp_path):
@@ -135,7 +135,7 @@ def test_bfloat16_trains_and_keeps_float32_weights(tmp_path):
     assert {p.dtype for p in run.model.parameters()} == {torch.float32}
 
 
-def until(events, step):
+def run_until(events, step):
     for event in events:
         if getattr(event, "step", 0) == step:
             return
@@ -144,10 +144,10 @@ def until(events, step):
 @pytest.mark.parametrize("clip", [0.0, 1.0])
 @pytest.mark.parametrize("spoil", ["weights", "gradient"])
 def test_non_finite_numbers_end_the_run_and_are_never_saved(spoil, clip, tmp_path):
-    """Also in the step before a save, and if the loss is still finite."""
+    """Also in the step before a save, or if only the gradient is not finite."""
     run = training(tmp_path, clip=clip)
     events = run.events()
-    until(events, 19)
+    run_until(events, 19)
     if spoil == "weights":
         with torch.no_grad():
             run.model.norm.weight.fill_(float("nan"))
@@ -166,7 +166,7 @@ def rebuilt(directory, run):
 
 
 def test_a_full_disk_while_saving_keeps_the_last_checkpoint(tmp_path):
-    """A file size limit simulates the full disk: both fail while writing."""
+    """A limit of file sizes simulates the full disk."""
     run = training(tmp_path)
     events = run.events()
     for event in events:
@@ -279,17 +279,17 @@ def test_some_epoch_reads_every_token_and_offsets_differ():
 
 
 def batches_read(training, monkeypatch):
-    """The batches that a training reads from now on, each with its first sequence and its size."""
+    """Train to the end; return (first sequence, number of sequences) of each batch read."""
     read, task = [], training.task
     original = type(task).draw
 
-    def drawn(self, batch, index, rows=slice(None)):
-        if len(index.key) > 1:  # other keys are no batches of the training
+    def record_draw(self, batch, index, rows=slice(None)):
+        if len(index.key) > 1:  # other keys are not of the training split
             read.append((index.first, batch))
         return original(self, batch, index, rows)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(task), "draw", drawn)
+        patch.setattr(type(task), "draw", record_draw)
         list(training.events())
     return read
 
@@ -297,12 +297,12 @@ def batches_read(training, monkeypatch):
 @pytest.mark.parametrize("batch", [3, 5])
 def test_training_resumes_at_its_position_in_the_epoch(batch, tmp_path, monkeypatch):
     """Also with another batch size or number of steps."""
-    plan = started(tmp_path, steps=8)
+    plan = write_plan(tmp_path, steps=8)
     read = batches_read(open_training(plan, prepare_run(plan)), monkeypatch)
     longer = plan.recipe.changed({"train": {"steps": 12, "batch": batch}})
     training = open_training(plan._replace(recipe=longer), prepare_run(plan))
     assert training.restore()
     read += batches_read(training, monkeypatch)
     assert len(read) == 12 * plan.recipe.train.accumulation
-    drawn = [n for first, batch in read for n in range(first, first + batch)]
-    assert drawn == list(range(len(drawn)))
+    sequences = [n for first, batch in read for n in range(first, first + batch)]
+    assert sequences == list(range(len(sequences)))

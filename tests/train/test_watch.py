@@ -21,11 +21,11 @@ from heedful.train import (
 )
 from heedful.train.events import Watched
 from heedful.train.run import events
-from heedful.train.run_directory import owning
+from heedful.train.run_directory import lock_run
 from heedful.train.watch import recordings_of, scores_over_steps
 
 TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(90))
-SEEN = "green wall, green wall"
+SAMPLE = "green wall, green wall"
 SIZES = {"context_length": 16, "width": 24, "layers": 2, "heads": 3}
 STEPS = {"steps": 24, "batch": 2, "evaluate_every": 8, "save_every": 5, "device": "cpu"}
 
@@ -39,7 +39,7 @@ def plan_of(folder, name="run", preset="quick", model=None, **changes):
     return new_plan(folder / name, [str(folder / "text.txt")], recipe)
 
 
-def trained(plan):
+def train_run(plan):
     return list(open_training(plan, begin(plan)).events())
 
 
@@ -48,21 +48,20 @@ def lines(plan):
 
 
 def by_definition(model, ids):
-    """Each score of each head, from the model.s intermediate results, in NumPy."""
+    """Return the scores of all heads, computed in NumPy from the model's intermediate results."""
     scores = {name: [] for name in ("entropy", "previous", "induction", "sink", "largest_logit")}
     N = len(ids)
     for steps in model.steps(torch.tensor([ids])):
         weights, scaled = steps.weights[0].double().numpy(), steps.scaled[0].double().numpy()
         with np.errstate(divide="ignore", invalid="ignore"):
             log = np.where(weights > 0, np.log(weights), 0)
-        after = [
-            (n, [m for m in range(1, n) if ids[m - 1] == ids[n]]) for n in range(N)
-        ]  # positions after an earlier copy of the token
-        asks = [(n, keys) for n, keys in after if keys]
+        # per query: the positions after earlier copies of its token
+        copies = [(n, [m for m in range(1, n) if ids[m - 1] == ids[n]]) for n in range(N)]
+        repeated = [(n, keys) for n, keys in copies if keys]
         for name, values in {
             "entropy": -(weights * log).sum(-1).mean(-1),
             "previous": np.mean([weights[:, n, n - 1] for n in range(1, N)], axis=0),
-            "induction": np.mean([weights[:, n, keys].sum(-1) for n, keys in asks], axis=0),
+            "induction": np.mean([weights[:, n, keys].sum(-1) for n, keys in repeated], axis=0),
             "sink": weights[:, 1:, 0].mean(-1),
             "largest_logit": np.where(np.tri(N) > 0, scaled, -np.inf).max((1, 2)),
         }.items():
@@ -71,13 +70,13 @@ def by_definition(model, ids):
 
 
 def test_scores_are_their_definitions_and_those_of_the_recording(tmp_path):
-    plan = plan_of(tmp_path, model={"dropout": 0.4}, watch=SEEN)
-    happened = [event for event in trained(plan) if isinstance(event, Watched)]
+    plan = plan_of(tmp_path, model={"dropout": 0.4}, watch=SAMPLE)
+    watched = [event for event in train_run(plan) if isinstance(event, Watched)]
     steps, scores = scores_over_steps(read_metrics(plan.directory / "metrics.jsonl"))
-    assert steps == [event.step for event in happened] == list(recordings_of(plan.directory))
-    assert happened[-1].scores == {name: each[-1] for name, each in scores.items()}
+    assert steps == [event.step for event in watched] == list(recordings_of(plan.directory))
+    assert watched[-1].scores == {name: each[-1] for name, each in scores.items()}
     model = load_model(plan.directory, checkpoint="last").eval()
-    ids = load_tokenizer(plan.directory).encode(SEEN)[:16]
+    ids = load_tokenizer(plan.directory).encode(SAMPLE)[:16]
     with torch.no_grad():
         expected = by_definition(model, ids)
     for name, value in expected.items():
@@ -88,28 +87,29 @@ def test_scores_are_their_definitions_and_those_of_the_recording(tmp_path):
         np.testing.assert_allclose(np.ravel(scores[name][-1]), expected, rtol=1e-3, err_msg=name)
 
 
-def test_training_is_bit_for_bit_as_without_and_goes_on_as_if_never_stopped(tmp_path):
+def test_training_is_bit_for_bit_as_without_and_continues_as_if_never_stopped(tmp_path):
     changes = {"model": {"dropout": 0.2}, "watch_every": 3}
     plans = {
         name: plan_of(tmp_path, name, watch=watch, **(changes | more))
         for name, watch, more in (
             ("alone", None, {"watch_every": 0}),
-            ("whole", SEEN, {}),
-            ("cut", SEEN, {}),
+            ("whole", SAMPLE, {}),
+            ("cut", SAMPLE, {}),
         )
     }
-    trained(plans["alone"])
-    trained(plans["whole"])
+    train_run(plans["alone"])
+    train_run(plans["whole"])
     running = open_training(plans["cut"], begin(plans["cut"]))
-    for event in running.events():  # killed at step 17, after the recording of 15
+    for event in running.events():  # stopped at step 17, after the recording of step 15
         if getattr(event, "step", 0) == 17:
             break
     assert max(recordings_of(plans["cut"].directory)) == 15
-    again = open_training(plans["cut"], begin(plans["cut"]._replace(directory=tmp_path / "other")))
-    again.directory = plans["cut"].directory
-    assert again.restore()
-    assert again.progress.step == 15
-    list(again.events())
+    other = plans["cut"]._replace(directory=tmp_path / "other")
+    resumed = open_training(plans["cut"], begin(other))
+    resumed.directory = plans["cut"].directory
+    assert resumed.restore()
+    assert resumed.progress.step == 15
+    list(resumed.events())
     states = {
         name: load_tensors(plan.directory / "state/last.safetensors")
         for name, plan in plans.items()
@@ -128,17 +128,17 @@ def test_training_is_bit_for_bit_as_without_and_goes_on_as_if_never_stopped(tmp_
 
 def test_stopped_at_a_watched_validation_and_killed_after_resuming(tmp_path):
     """Metrics equal those of an uninterrupted run."""
-    changes = {"steps": 10, "evaluate_every": 4, "save_every": 10, "watch": SEEN, "watch_every": 4}
-    complete, cut = (plan_of(tmp_path, name, **changes) for name in ("whole", "cut"))
-    trained(complete)
+    changes = {"steps": 10, "evaluate_every": 4, "save_every": 10, "watch_every": 4}
+    complete, cut = (plan_of(tmp_path, n, watch=SAMPLE, **changes) for n in ("whole", "cut"))
+    train_run(complete)
     running = open_training(cut, begin(cut))
     for event in running.events():
         if getattr(event, "step", 0) == 4:
             running.stop()
     for kill in (True, False):
-        again = open_training(cut, prepare_run(cut))
-        assert again.restore()
-        for event in again.events():
+        resumed = open_training(cut, prepare_run(cut))
+        assert resumed.restore()
+        for event in resumed.events():
             if kill and isinstance(event, Step):
                 break
     expected, result = (plan.directory / "metrics.jsonl" for plan in (complete, cut))
@@ -146,11 +146,11 @@ def test_stopped_at_a_watched_validation_and_killed_after_resuming(tmp_path):
 
 
 def test_a_replacement_brings_its_own_recordings_or_none(tmp_path):
-    plan = plan_of(tmp_path, watch=SEEN)
-    trained(plan)
-    for watch, steps in ((SEEN, [0, 1, 2, 3]), (None, [])):
+    plan = plan_of(tmp_path, watch=SAMPLE)
+    train_run(plan)
+    for watch, steps in ((SAMPLE, [0, 1, 2, 3]), (None, [])):
         new = plan_of(tmp_path, watch=watch, steps=3, watch_every=1)
-        with owning(new.directory):
+        with lock_run(new.directory):
             list(events(new, open_training(new, replace(new))))
         assert list(recordings_of(new.directory)) == steps
         assert (new.directory / "watched").exists() == bool(steps)
@@ -158,15 +158,15 @@ def test_a_replacement_brings_its_own_recordings_or_none(tmp_path):
 
 
 def test_a_bert_is_watched_with_its_special_tokens(tmp_path):
-    plan = plan_of(tmp_path, preset="bert", model={"pooler": False}, watch=SEEN, steps=2)
-    trained(plan)
+    plan = plan_of(tmp_path, preset="bert", model={"pooler": False}, watch=SAMPLE, steps=2)
+    train_run(plan)
     recording = heedful.load(recordings_of(plan.directory)[2])
     assert recording[0].tokens[0] == "[CLS]"
     assert recording[0].kind == "self"
     assert np.shape(lines(plan)[-1]["watched"]["induction"]) == (2, 3)
 
 
-def test_what_cannot_be_watched_is_refused(tmp_path):
+def test_texts_that_cannot_be_watched_are_refused(tmp_path):
     for text, error, words in (
         ("g", ArgumentError, "a text to watch of a single token; expected at least two"),
         ("green €", TextError, "the character '€'"),
@@ -174,4 +174,4 @@ def test_what_cannot_be_watched_is_refused(tmp_path):
         plan = plan_of(tmp_path, watch=text)
         with pytest.raises(error, match=words):
             begin(plan)
-        assert not plan.directory.exists()  # so that it can be begun with another text
+        assert not plan.directory.exists()  # so that the same directory can be used again

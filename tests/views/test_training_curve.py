@@ -73,7 +73,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("call", "arguments", "message"), WRONG)
-def test_what_does_not_fit_is_refused(call, arguments, message):
+def test_inputs_that_do_not_fit_are_refused(call, arguments, message):
     with pytest.raises(ArgumentError, match=message):
         call(*arguments)
 

@@ -1,4 +1,4 @@
-"""`heedful demo`: training, samples and attention heads of a small GPT, in the terminal."""
+"""The command `heedful demo`: train a small GPT, then print samples and attention maps."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ Examples:
 @click.option("--keep", is_flag=True, help="Show the model of an earlier demo; do not train.")
 @click.option(
     "--steps", type=click.IntRange(1, 10**12), metavar="N",
-    help="Training steps [those of the preset quick].",
+    help="Number of training steps [that of the preset quick].",
 )  # fmt: skip
 def demo(out: Path, keep: bool, steps: int | None) -> int:
     """Train a small GPT on the Python language reference and show where its heads look.
 
-    The demo then prints samples and the maps of two heads, and writes pictures and a page with all
-    heads into the directory of the run.
+    After training, the demo prints two samples and the attention maps of two heads, and writes
+    pictures and a page with all heads into the directory of the run.
     """
     if keep:
         _check_run(out)
@@ -76,20 +76,20 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
         screen.print(f"  {picture}", soft_wrap=True, markup=False)
     _section(screen, "All its heads on one page", "opens in any browser, with no network")
     screen.print(f"  {_page(recording, out)}", soft_wrap=True, markup=False)
-    _next(out, screen)
+    _suggest_commands(out, screen)
     screen.print(f"\n{duration(time.monotonic() - start)} in all.", style="dim")
     return 0
 
 
 def _train(out: Path, steps: int | None, screen: Console) -> int:
     from heedful.train import PRESETS, new_plan, open_training, replace
-    from heedful.train.run_directory import owning
+    from heedful.train.run_directory import lock_run
 
     recipe = PRESETS["quick"]
     if steps:
         recipe = recipe.changed({"train": {"steps": steps}})
     plan = new_plan(out, (), recipe, preset="quick")
-    with terminal.report_lost_output(out), owning(out):
+    with terminal.report_lost_output(out), lock_run(out):
         _check_replaceable(out)
         prepared = terminal.prepare(replace, plan, screen)
         training = open_training(plan, prepared)
@@ -102,7 +102,7 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
 
 
 def _check_run(out: Path) -> None:
-    """Check that there is a run, and that its pictures can be written."""
+    """Raise an error if there is no run, or if its folder of pictures is a link."""
     from heedful.files import check_no_links
     from heedful.train import has_run
     from heedful.train.run_files import PICTURES
@@ -113,7 +113,7 @@ def _check_run(out: Path) -> None:
 
 
 def _check_replaceable(out: Path) -> None:
-    """Check that no run on another text would be replaced; the directory must be owned."""
+    """Raise `RunError` if the directory holds a run on another text; the caller holds its lock."""
     from heedful.text import TITLE
     from heedful.train import has_run, read_plan
 
@@ -151,12 +151,12 @@ def _sample(opened: LoadedGPT, prompt: str, seed: int, screen: Console) -> None:
 
 
 def strongest_heads(recording: Recording) -> list[tuple[int, int, str, float]]:
-    """Return the heads that attend most to the previous token, and to tokens before that.
+    """Find the heads that attend most to the previous token, and to all tokens before that.
 
     Returns:
-        Of each head its layer, its number, the target in words, and the mean weight on it. The
-        first mean is the score `previous` of `heedful heads`. The second excludes the first token,
-        which often serves as an attention sink.
+        For each of the two: layer, head, the attended tokens in words, and the mean weight on them.
+        The first mean is the score `previous` of `heedful heads`. The second excludes the first
+        token of the text, which is often an attention sink.
     """
     import torch
 
@@ -198,7 +198,7 @@ def _pictures(opened: LoadedGPT, recording: Recording, out: Path) -> list[Path]:
 
 
 def _page(recording: Recording, out: Path) -> str:
-    """Write the explorer's page into the run; return its path and size in words."""
+    """Write the explorer's page into the run; return a line with its path and size."""
     from heedful.views.explorer import one_file
     from heedful.views.explorer.catalogue import Catalogue
 
@@ -207,7 +207,7 @@ def _page(recording: Recording, out: Path) -> str:
     return f"{path}, {size / 1e6:.1f} MB"
 
 
-def _next(out: Path, screen: Console) -> None:
+def _suggest_commands(out: Path, screen: Console) -> None:
     _section(screen, "Next", "")
     for line in (
         suggestion("generate", out, "--samples", "3", text="A list comprehension"),

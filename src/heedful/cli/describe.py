@@ -1,4 +1,4 @@
-"""`heedful describe`."""
+"""The command `heedful describe`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def describe(
     that heedful does not build, only settings and parameters are shown.
     """
     if out is None:
-        refuse("needs --out with the file of the picture.", block=block, overwrite=overwrite)
+        refuse("needs --out, the file of the picture.", block=block, overwrite=overwrite)
     directory = check_model(model, opening)
     if out is not None:
         check_picture(out, overwrite)
@@ -69,7 +69,7 @@ def describe(
 
 
 def _description(directory: Path, allow_pickle: bool) -> tuple[Description, nn.Module | None]:
-    """Return a model's description, and the model without weights if heedful builds it."""
+    """Return a model's description and, if heedful builds it, the model on the meta device."""
     from heedful.models import describe as describe_model
     from heedful.models import describe_files, meta_model
     from heedful.models.huggingface.checkpoints import unsupported_architecture

@@ -1,4 +1,4 @@
-"""`heedful embed`."""
+"""The command `heedful embed`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from heedful.text.similarity import Nearest
     from heedful.text.word_vectors import WordVectors
 
-SMALL = 8  # words of a table that is printed in full: the similarities of 8 fit 80 columns
-LABEL = 14  # terminal columns of a word before its similarities
-MOST_DRAWN = 60  # words in a picture
+SMALL = 8  # maximum number of words whose similarities are printed as a table: 8 fit 80 columns
+LABEL = 14  # terminal columns for a word at the beginning of a row
+MOST_DRAWN = 60  # maximum number of words in a picture
 TABLES = (".csv", ".json")
 EXAMPLE = """\b
 Examples:
@@ -31,7 +31,7 @@ Examples:
 
 
 class Answers(NamedTuple):
-    """The rows of the words in each option, with the result."""
+    """The results of the options; each word is the index of its row in the table of vectors."""
 
     between: tuple[list[int], float] | None = None
     similar: tuple[int, Nearest] | None = None
@@ -56,7 +56,8 @@ class Answers(NamedTuple):
 )  # fmt: skip
 @click.option(
     "--picture", type=click.Path(path_type=Path), metavar="FILE",
-    help="Draw the words on a plane, into a file that ends in .png, .svg or .pdf.",
+    help="Draw the words on the plane of their first two principal components, into a file that "
+    "ends in .png, .svg or .pdf.",
 )  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="With --picture: replace an existing picture.")
 @opening_options("checkpoint", "revision", "allow_pickle")
@@ -75,9 +76,9 @@ def embed(
 ) -> None:
     """Compare words by the embedding vectors of SOURCE.
 
-    SOURCE is a model, whose tokens are the words (a training run, a GPT-2, BERT or Llama in Hugging
-    Face format, or a hub name), or a CSV or JSON file with a vector for each word. The default is
-    the four words of document 001 (Pahwa).
+    SOURCE is a CSV or JSON file with a vector for each word; or a model, whose tokens are then the
+    words: a training run, or a GPT-2, BERT or Llama in Hugging Face format, or its hub name. The
+    default is the four words of document 001 (Pahwa).
     """
     if not question:
         refuse("needs --analogy.", keep_given=keep_given)
@@ -137,7 +138,7 @@ def _answers(
 
 
 def _nonzero_row(vectors: WordVectors, word: str) -> int:
-    """Return the row of a word; raise if its vector is zero, which has no cosine."""
+    """Return the row of a word; raise `TextError` if its vector is zero and has no cosine."""
     row = vectors.row(word)
     if not vectors.table[row].any():
         raise TextError(
@@ -149,7 +150,7 @@ def _nonzero_row(vectors: WordVectors, word: str) -> int:
 
 
 def _rows_to_draw(vectors: WordVectors, answers: Answers) -> list[int]:
-    """Return the rows of the words in the options and of the answers, else all rows."""
+    """Return the rows of the words in options and answers; without options, all rows."""
     rows: list[int] = []
     if answers.analogy:
         question, nearest = answers.analogy
@@ -190,7 +191,7 @@ def _draw(vectors: WordVectors, path: Path, rows: list[int], answers: Answers) -
         names = [vectors.words[row] for row in (a, b, c, *best)]
         title = " : ".join(names[:2]) + " = " + " : ".join((*names[2:], "?")[:2])
     figure = word_plane.words(
-        plane.places.numpy(),
+        plane.coordinates.numpy(),
         [vectors.words[row] for row in rows],
         plane.shares.tolist(),
         arrows=[(rows.index(a), rows.index(b)) for a, b in pairs if a != b],
@@ -275,7 +276,7 @@ def _show_nearest(vectors: WordVectors, title: str, nearest: Nearest) -> None:
 
 
 def _show_table(vectors: WordVectors) -> None:
-    """Print the similarities of all pairs of a small table; otherwise suggest options."""
+    """Print the similarities of all pairs of at most `SMALL` words; for more, suggest options."""
     from rich.cells import cell_len
 
     from heedful.views.number_format import visible

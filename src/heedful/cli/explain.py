@@ -1,4 +1,4 @@
-"""`heedful explain`."""
+"""The command `heedful explain`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Examples:
 )
 @click.option(
     "--dim", type=click.IntRange(1), metavar="N",
-    help="Width of each token's vector [3; multihead 4, projected 128].",
+    help="Width of each token's vector [3, with --positions 4; multihead 4, projected 128].",
 )  # fmt: skip
 @click.option(
     "--head-dim", type=click.IntRange(1), metavar="N",
@@ -55,28 +55,28 @@ Examples:
 @click.option("--positions", is_flag=True, help="Add sinusoidal position vectors.")
 @click.option(
     "--model", type=click.Path(path_type=Path),
-    help="Show the numbers of a trained model up to its predicted words: a training run, a "
-    "directory in Hugging Face format, or a hub name.",
+    help="Explain a trained model, up to its predicted words: a training run, a directory in "
+    "Hugging Face format, or a hub name.",
 )  # fmt: skip
 @click.option(
     "--layer", type=click.IntRange(0), metavar="N",
-    help="With --model: block to show, counted from 0 [0].",
+    help="With --model: block to show in full, counted from 0 [0].",
 )  # fmt: skip
 @click.option(
     "--head", type=click.IntRange(0), metavar="N", default=0,
     help="Head to show, counted from 0 [0].",
 )  # fmt: skip
 @click.option(
-    "--query", metavar="WORD", help="Show only this token's row; @4 is position 4, counted from 0."
+    "--query", metavar="WORD", help="Show the steps of this token only; @4 is position 4, from 0."
 )
 @second_option
 @click.option(
     "--target", metavar="TEXT",
-    help="Text that an encoder–decoder has written so far [the model's own output].",
+    help="Beginning of the target of an encoder–decoder [the target that the model generates].",
 )  # fmt: skip
 @click.option(
     "--pictures", type=click.Path(path_type=Path), metavar="DIR",
-    help="Also draw the steps into this folder.",
+    help="Also save pictures of the steps in this folder.",
 )  # fmt: skip
 @click.option(
     "--format",
@@ -88,7 +88,7 @@ Examples:
 )
 @click.option(
     "--html", type=click.Path(path_type=Path), metavar="FILE",
-    help="Write the steps as a web page; without --model, it computes any sentence typed in.",
+    help="Write the steps as a web page. Without --model, other sentences can be typed into it.",
 )  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace an existing page or existing pictures.")
 @opening_options()
@@ -111,8 +111,8 @@ def explain(
     """Show each step of attention on TEXT, with all numbers.
 
     Each word is a token; vectors and weights are random numbers from a seed. With --model, tokens
-    and numbers are those of a trained model, and the steps lead to its predictions: the next token
-    of a GPT, the words at [MASK] of a BERT, or the next token of an encoder–decoder.
+    and numbers are those of a trained model, and the steps end with its predictions: the next token
+    of a GPT or of an encoder–decoder's target, or a BERT's words at each [MASK].
     """
     passed = {name: value for name, value in options.items() if value not in (None, False)}
     model_options = {name: passed.pop(name) for name in MODEL_OPTIONS if name in passed}
@@ -127,7 +127,7 @@ def explain(
     if text is file is model is None and html is not None:
         from heedful.text.example_texts import SENTENCE
 
-        text = SENTENCE  # of document 002 (after Raschka); the page computes any other one
+        text = SENTENCE  # of document 002 (after Raschka); readers can type others into the page
     words = read_text(text, file)
     if model is not None:
         explanation = _explain_model(model, words, cut, head, model_options, opening)
@@ -138,7 +138,7 @@ def explain(
     if html is not None:
         _write_page(html, explanation, words, passed if model is None else None)
         return
-    positions = None if query is None else explanation.places(query)
+    positions = None if query is None else explanation.positions_of(query)
     paths = [] if pictures is None else _draw(explanation, pictures, suffix, overwrite)
     if as_json:
         from heedful.views.walk.page_data import as_data
@@ -163,7 +163,7 @@ def _check_usage(
 def _write_page(
     html: Path, explanation: Explanation, words: str, variant: dict[str, Any] | None
 ) -> None:
-    """Write a model's walk; or, for a variant's options, all variants for any sentence."""
+    """Write a page: the walk of a model or, with a variant's options, those of all variants."""
     from heedful.files import atomic_write
     from heedful.views.walk.one_file import model_walks, page, variant_walks
 
@@ -194,7 +194,7 @@ def _explain_model(
         raise click.UsageError(f"--target needs an encoder–decoder; {directory} is another model.")
     with notices(TruncationWarning):
         if isinstance(opened, LoadedSeq2Seq):
-            rows = opened.rows(text, second, target=target, cut=cut)
+            rows = opened.source_and_target(text, second, target=target, cut=cut)
             return explain_seq2seq(opened.model, *rows, pieces=opened.pieces, **selection)
         ids, *more = opened.read(text, second, cut=cut).inputs.values()
     if isinstance(opened, LoadedBert):
@@ -213,20 +213,20 @@ def _show(explanation: Explanation, positions: list[int] | None, is_variant: boo
 
     from heedful.views.terminal import console
     from heedful.views.walk.terminal_pages import show
-    from heedful.views.walk.token_trace import follow
+    from heedful.views.walk.token_trace import show_token
 
     screen = console()
     if positions is not None:
-        follow(screen, explanation, positions)
+        show_token(screen, explanation, positions)
         return
     show(screen, explanation)
     screen.print()
     screen.print(
-        Text(_next(explanation, is_variant), "dim"), no_wrap=True, overflow="ellipsis", crop=True
+        Text(_hint(explanation, is_variant), "dim"), no_wrap=True, overflow="ellipsis", crop=True
     )
 
 
-def _next(explanation: Explanation, is_variant: bool) -> str:
+def _hint(explanation: Explanation, is_variant: bool) -> str:
     """Return a line that suggests further options."""
     position = min(1, len(explanation.tokens) - 1)
     if is_variant:

@@ -1,4 +1,4 @@
-"""`heedful export`."""
+"""The command `heedful export`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Examples:
     required=True,
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Directory to write; it must not contain a model.",
+    help="Directory to write to; it must not contain a model.",
 )
 @click.option(
     "--tokenizer/--no-tokenizer", "with_tokenizer", default=True,
@@ -40,9 +40,9 @@ def export(
 ) -> None:
     """Write the model RUN in Hugging Face format, with its tokenizer; its logits stay the same.
 
-    The settings of RUN determine the architecture: a Llama, Mistral, Qwen2 or Qwen3 for rotary
-    positions, otherwise a GPT-2, or a BERT. Open the result with transformers
-    (`AutoModelForCausalLM.from_pretrained(DIR)`, `AutoTokenizer.from_pretrained(DIR)`) or heedful.
+    A GPT with rotary positions becomes a Llama, Mistral, Qwen2 or Qwen3, depending on its settings,
+    any other GPT a GPT-2, and a BERT a BERT. Open the result with heedful or transformers
+    (`AutoModelForCausalLM.from_pretrained(DIR)`, `AutoTokenizer.from_pretrained(DIR)`).
     """
     if (directory / "config.json").exists():
         raise SaveError(
@@ -57,7 +57,7 @@ def export(
 
     allow_pickle, checkpoint = opening["allow_pickle"], opening["checkpoint"]
     model: Any = load_model(source, checkpoint=checkpoint, allow_pickle=allow_pickle)
-    equivalent_type(model)  # raises before anything is written if there is no equal architecture
+    equivalent_type(model)  # if there is none, raises an error before anything is written
     if with_tokenizer:
         tokenizer = load_tokenizer(source)
         check_tokenizer(tokenizer, model.config.vocabulary, source)

@@ -1,4 +1,4 @@
-"""`heedful fill`."""
+"""The command `heedful fill`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`heedful generate`."""
+"""The command `heedful generate`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from heedful.cli.input_texts import file_option, read_text
 from heedful.cli.options import (
-    MOST,
+    MAX_COUNT,
     SectionedCommand,
     check_model,
     json_option,
@@ -18,7 +18,7 @@ from heedful.cli.options import (
     passed_fields,
     settings_of,
 )
-from heedful.configuration import LARGEST
+from heedful.configuration import MAX_INT64
 from heedful.models.sampling import Sampling
 
 if TYPE_CHECKING:
@@ -41,23 +41,23 @@ Examples:
 @file_option
 @click.option(
     "--tokens", type=click.IntRange(0), metavar="N", default=200, show_default=True,
-    help="Largest number of tokens to generate.",
+    help="Maximum number of tokens to generate.",
 )  # fmt: skip
-@click.option("--greedy", is_flag=True, help="Choose the most probable token: --temperature 0.")
+@click.option("--greedy", is_flag=True, help="Choose the most probable token: temperature 0.")
 @click.option(
     "--stop", multiple=True, metavar="TEXT", help="Stop before this text; repeatable [none]."
 )
 @click.option(
-    "--samples", type=click.IntRange(1, MOST), metavar="N", default=1, show_default=True,
+    "--samples", type=click.IntRange(1, MAX_COUNT), metavar="N", default=1, show_default=True,
     help="Number of continuations.",
 )  # fmt: skip
 @click.option(
-    "--seed", type=click.IntRange(0, LARGEST), metavar="N",
+    "--seed", type=click.IntRange(0, MAX_INT64), metavar="N",
     help="Seed of the random choices [a random one].",
 )  # fmt: skip
 @click.option(
     "--cache/--no-cache", default=True,
-    help="Cache keys and values: the same text, faster [--cache].",
+    help="Cache keys and values: faster, with the same result [--cache].",
 )  # fmt: skip
 @click.option(
     "--probabilities", type=click.IntRange(1), metavar="K",
@@ -107,27 +107,27 @@ def generate(
         cache=cache,
         vocabulary=opened.tokenizer.size,
     )
-    live = samples == 1 and not as_json
-    if live:
+    is_live = samples == 1 and not as_json
+    if is_live:
         click.echo(text, nl=False)
     texts = [""] * samples
     for tokens_of_step in steps:
         for i, (stream, token) in enumerate(zip(streams, tokens_of_step.tolist(), strict=True)):
-            texts[i] += _echo(stream.push(token), live)
+            texts[i] += _echo(stream.push(token), is_live)
         if all(stream.stopped for stream in streams):
             break
     for i, stream in enumerate(streams):
-        texts[i] += _echo(stream.close(), live)
+        texts[i] += _echo(stream.close(), is_live)
     if as_json:
         click.echo(json.dumps({"prompt": text, "samples": texts}, ensure_ascii=False))
-    elif live:
+    elif is_live:
         click.echo()
     else:
         _print_samples(text, texts)
 
 
-def _echo(piece: str, live: bool) -> str:
-    if live and piece:
+def _echo(piece: str, is_live: bool) -> str:
+    if is_live and piece:
         click.echo(piece, nl=False)
     return piece
 
@@ -141,16 +141,16 @@ def _print_samples(prompt: str, texts: list[str]) -> None:
         click.echo(prompt + text)
 
 
-def _show_probabilities(opened: LoadedGPT, ids: list[int], most: int, as_json: bool) -> None:
-    """Print the softmax over the logits of each position, as in document 004 (Zhang)."""
+def _show_probabilities(opened: LoadedGPT, ids: list[int], count: int, as_json: bool) -> None:
+    """Print the `count` most probable next tokens at each position, as in document 004 (Zhang)."""
     import torch
 
-    from heedful.views.terminal import console, fit, flowed, table
+    from heedful.views.terminal import console, fit, flow, table
 
-    row = torch.tensor([ids], device=next(opened.model.parameters()).device)
+    batch = torch.tensor([ids], device=next(opened.model.parameters()).device)
     with torch.inference_mode():
-        probabilities = opened.model(row).logits[0].softmax(-1)[:, : opened.tokenizer.size]
-    top = probabilities.topk(min(most, probabilities.shape[-1]))
+        probabilities = opened.model(batch).logits[0].softmax(-1)[:, : opened.tokenizer.size]
+    top = probabilities.topk(min(count, probabilities.shape[-1]))
     positions: list[dict[str, Any]] = [
         {"position": n, "piece": piece, "next": _next_tokens(opened, tokens, values)}
         for n, (piece, tokens, values) in enumerate(
@@ -172,7 +172,7 @@ def _show_probabilities(opened: LoadedGPT, ids: list[int], most: int, as_json: b
         (
             str(row["position"]),
             fit(row["piece"], longest, left=True),
-            flowed((f"“{n['piece']}” {100 * n['probability']:.1f}%" for n in row["next"]), room),
+            flow((f"“{n['piece']}” {100 * n['probability']:.1f}%" for n in row["next"]), room),
         )
         for row in positions
     ]

@@ -1,4 +1,4 @@
-"""`heedful heads`."""
+"""The command `heedful heads`."""
 
 from __future__ import annotations
 
@@ -67,29 +67,30 @@ A head's kind is its highest score that meets three conditions: it is {MIN_SCORE
 ({MIN_BROAD} for broad), it is a mean over {MIN_QUERIES} queries or more, and shuffled rows would
 reach it in fewer than one of {ONCE_IN:,} heads. Chance is the expected score if the weights of
 each row were shuffled among its allowed keys; --evidence prints it. Shuffling does not change the
-entropy of a row, so broad has no chance. local and broad are used only if no other kind
+entropy of a row, so chance is undefined for broad. local and broad are used only if no other kind
 fits. "–" marks a head without a kind, and an undefined score, such as previous in cross-attention.
 A score that is undefined for all heads has no column.
 
---segments: a line of the text that begins with the mark starts a segment; the rest of the line is
-its name (@@question), or else its number, from 1. The model does not read these lines. A token
-belongs to the segment that holds its first letter; "rest" holds all other tokens. A share is the
-weight on all keys of one segment, as a mean over the queries of another that may attend to any
-key. Chance is the share of uniform attention over the allowed keys; "–" if none is allowed.
+--segments: a line of the text that begins with the mark starts a segment. The rest of the line is
+its name (@@question); without a name, segments are numbered from 1. The model does not read these
+lines. A token belongs to the segment that contains its first letter; "rest" contains all other
+tokens. A share is the sum of the weights on the keys of a segment, as a mean over the queries of
+the same or another segment. Chance is the share of uniform attention over the allowed keys; "–" if
+none is allowed.
 
 --texts: each number is a mean over the queries of all texts, so a long text counts more than a
 short one. A text longer than the model's context is split into consecutive contexts; the last one
 may be shorter. A text that cannot be read is named on standard error, and the exit status is 1.
-Processes started by torchrun divide the texts among them; the numbers are the same.
+Processes started by torchrun divide the texts among them; the numbers stay the same.
 
 Layers and heads are counted from 0, as in `plot` and `explain`. In an encoder–decoder, induction
 and duplicate use the tokens of the encoder or of the decoder, never both. If a layer ran more
-than once in a forward pass, the column call holds the index in the recording. The lines beneath
-the table report whether the weights reproduce the model's output ("proved"), could not be
-compared ("unproved") or differ ("refuted": no numbers are shown), and how the axes were
-identified: "told" by the layer, "verified" by --verify, "usual" for the usual order, or "guessed"
-if another order was possible. Architectures that heedful does not build need the transformers
-library.
+than once in a forward pass, the column "call" shows each call's index in the recording. The lines
+beneath the table report for how many calls the weights reproduce the model's output ("proved"),
+could not be compared with it ("unproved") or contradict it ("refuted": no numbers are shown). They
+also report how the axes were identified: reported by the layer ("told"), verified by --verify
+("verified"), in the usual order ("usual"), or "guessed" if another order was possible.
+Architectures that heedful does not build need the transformers library.
 """
 
 
@@ -112,13 +113,15 @@ class Sort(click.Choice):
 @survey.context_option
 @click.option(
     "--sort", type=Sort(NUMBERS),
-    help="Sort by this score, highest first [by layer]. With --segments, sort by a pair: "
-    "question:document lists the heads whose question attends most to the document.",
+    help="Sort by this score, highest first [by layer]. With --segments, sort by a share: "
+    "question:document is the share of attention from question to document.",
 )  # fmt: skip
-@click.option("--count", type=click.IntRange(1), metavar="N", help="Show only N heads [all].")
+@click.option(
+    "--count", type=click.IntRange(1), metavar="N", help="Show only the first N heads [all]."
+)
 @click.option(
     "--evidence", is_flag=True,
-    help="Show the evidence for each kind: its score, chance, and the number of queries.",
+    help="Show the evidence for each head's kind: score, chance and number of queries.",
 )  # fmt: skip
 @sequence_option("all")
 @segments_option
@@ -135,7 +138,7 @@ def heads(
     """List all attention heads, named layer.head, with their scores and kinds.
 
     SOURCE is a recording, or a model of any architecture: a training run, a directory in Hugging
-    Face format, or a hub name. The attention of a model is first recorded on TEXT or all --texts.
+    Face format, or a hub name. A model's attention is first recorded on TEXT or on all --texts.
     """
     options = TableOptions(sort, count, evidence, over_heads, as_json)
     if texts:
@@ -174,13 +177,13 @@ def heads(
 def _survey(
     source: Path, selection: survey.TextSelection, options: TableOptions, opening: dict[str, Any]
 ) -> int:
-    """Print the heads over all texts; return the exit status, 1 if a text was left out."""
+    """Print heads with scores over all texts; return the exit status, 1 if a text was left out."""
     if is_recording(source):
         raise click.UsageError("--texts needs a model: a recording already contains its text.")
     from heedful.torchrun import started
 
     processes = started()
-    if processes.is_first:  # reports missing files for all processes
+    if processes.is_first:  # only one process reports missing files
         with processes.publishing():
             selection.check()
             check_model(source, opening)
@@ -196,7 +199,7 @@ def _survey(
     if options.as_json:
         click.echo(survey.as_json(result, [as_data(row.head) for row in rows[: options.count]]))
     else:
-        _print(rows, options, result.found, survey.in_words(result))
+        _print(rows, options, result.found, survey.summary_line(result))
     return int(bool(result.left_out))
 
 
@@ -215,7 +218,7 @@ def _print_heads(
         raise RunError(
             f"nothing was recorded in {source}",
             expected="at least one call of attention",
-            remedy="record again, with the model's pass inside the `with` block",
+            remedy="record again, with the forward pass inside the `with` block",
         )
     rows = _sorted(rows, options)
     if options.as_json:
@@ -236,7 +239,7 @@ def _sorted(rows: list[Row], options: TableOptions) -> list[Row]:
 def _print(
     rows: list[Row], options: TableOptions, source: Recording | HeadTotals, *notes: str
 ) -> None:
-    """Print a table of heads, the columns that do not fit, notes, and the proof."""
+    """Print a table of heads, the names of columns that did not fit, notes, and the proof."""
     from heedful.cli import proofs
     from heedful.views.head_tables import evidence_table, scores_table
     from heedful.views.terminal import console
@@ -247,7 +250,7 @@ def _print(
     screen.print(fitted.table)
     if fitted.left_out:
         columns = ", ".join(fitted.left_out)
-        line = f"\nwithout {columns}: a wider terminal has room, --json has all"
+        line = f"\ncolumns that did not fit: {columns}; widen the terminal, or use --json"
         screen.print(line, style="dim")
     for note in notes:
         screen.print(f"\n{note}", style="dim", highlight=False)

@@ -34,7 +34,7 @@ def _existing(ctx: click.Context, option: click.Parameter, path: Path | None) ->
 
 file_option = click.option(
     "--file", type=click.Path(path_type=Path),
-    help="Read the text from a file; - reads standard input.",
+    help="Read the text from a file; - is standard input.",
 )  # fmt: skip
 second_option = click.option(
     "--second", metavar="TEXT", callback=_not_empty,
@@ -50,12 +50,12 @@ cut_option = click.option(
 )  # fmt: skip
 verify_option = click.option(
     "--verify", is_flag=True,
-    help="Verify which axes are heads, queries and keys, by more forward passes (about 16).",
+    help="Verify which axes are heads, queries and keys, with about 16 more forward passes.",
 )  # fmt: skip
 
 
 def read_text(text: str | None, file: Path | None, name: str = "text") -> str:
-    """Return the text of the argument or of --file (`-` is standard input)."""
+    """Return the text of the argument or of --file, exactly one of which must be passed."""
     from heedful.text import FileSource
 
     if (text is None) == (file is None):
@@ -69,19 +69,19 @@ def read_text(text: str | None, file: Path | None, name: str = "text") -> str:
     return text
 
 
-def text_beside(image: Path | None, text: str | None, file: Path | None) -> str | None:
-    """Return the text for a model; None if there is an image and no text."""
+def optional_text(image: Path | None, text: str | None, file: Path | None) -> str | None:
+    """Return the text as `read_text` does; None if there is an image and no text."""
     return None if image is not None and text is file is None else read_text(text, file)
 
 
 def is_recording(path: Path) -> bool:
     """Return whether the path is a file, or is missing but ends in .safetensors."""
-    is_file = os.path.isfile(path)  # Path.is_file raises if a text is too long for a name
+    is_file = os.path.isfile(path)  # Path.is_file raises if a text is too long for a file name
     return is_file or (path.suffix == ".safetensors" and not os.path.isdir(path))
 
 
 def refuse_with_recording(source: Path | str, **options: Any) -> None:
-    """Raise `UsageError` for options that need a model."""
+    """Raise `UsageError` for the first option that was passed, because it needs a model."""
     refuse(f"needs a model; {source} is a recording, which already has its text.", **options)
 
 
@@ -105,10 +105,10 @@ def record_text(
     verify: bool = False,
     **options: Any,
 ) -> Recording:
-    """Call `opened.record` with a progress bar; print what was cut or not recorded.
+    """Call `opened.record` with a progress bar; report truncated texts and unrecorded layers.
 
     Raises:
-        ArgumentError: an image for a model that reads no images.
+        ArgumentError: an image for a model that cannot read images.
     """
     from heedful.cli.proofs import print_missed
     from heedful.loaded import ImageWarning, TruncationWarning

@@ -1,4 +1,4 @@
-"""`heedful look`."""
+"""The command `heedful look`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from heedful.cli.input_texts import (
     file_option,
     image_option,
     is_recording,
+    optional_text,
     read_text,
     record_text,
     refuse_with_recording,
     second_option,
-    text_beside,
     verify_option,
 )
 from heedful.cli.options import (
@@ -58,11 +58,12 @@ Examples:
 
 The server accepts connections only from this machine (127.0.0.1), and only with the printed
 address. Ctrl-C ends it, with exit status 0. If SOURCE is a model, more texts can be typed into the
-page. With --generate the model continues a text there, token by token, and the maps grow with it.
+page. With --generate, the model continues TEXT in the page, token by token, and the maps grow.
 
 --html writes the page as one file that needs no network. The page computes each weight from the
-stored queries and keys. If those of all heads exceed --limit, the remaining heads have only
-pictures and scores. Architectures that heedful does not build need the transformers library.
+queries and keys that the file stores. Heads with the highest scores are stored first; heads beyond
+--limit have only pictures and scores. Architectures that heedful does not build need the
+transformers library.
 """
 
 
@@ -81,7 +82,7 @@ pictures and scores. Architectures that heedful does not build need the transfor
 )  # fmt: skip
 @click.option(
     "--limit", type=click.FloatRange(0.5, 300), metavar="MB",
-    help="With --html: largest size of the file in MB [25].",
+    help="With --html: maximum size of the file in MB [25].",
 )  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="With --html: replace an existing file.")
 @click.option("--generate", is_flag=True, help="Let the model continue TEXT in the page.")
@@ -102,14 +103,14 @@ def look(
 
     SOURCE is one or more recordings; or a model of any architecture (a training run, a directory
     in Hugging Face format, or a hub name), followed by TEXT, an --image, or both. A run trained
-    with --watch needs no text: the page steps through the recordings of its training.
+    with --watch needs no TEXT: the page steps through the recordings made during training.
     """
     are_recordings = [is_recording(Path(name)) for name in source]
     has_recording, only_recordings = any(are_recordings), all(are_recordings)
     if not source or has_recording > only_recordings or (not only_recordings and len(source) > 2):
         raise click.UsageError(
-            "give recordings, which have their texts, as in `heedful look first.safetensors`; or a "
-            'model and one text in quotes, as in `heedful look runs/first "The import statement"`'
+            "give recordings, without a text, as in `heedful look first.safetensors`; or a model "
+            'and one text in quotes, as in `heedful look runs/first "The import statement"`'
         )
     text = source[1] if len(source) == 2 and not has_recording else None
     if html is None:
@@ -134,7 +135,7 @@ def look(
     else:
         if image is not None:
             refuse("cannot be combined with --image.", segments=segments)
-        words = text_beside(image, text, file)
+        words = optional_text(image, text, file)
         opened = _opened(source[0], opening)
         options = {**selection, "cut": cut, "verify": verify}
         ranges: Any = None
@@ -167,11 +168,11 @@ class _Page(NamedTuple):
 
 
 def _recordings_page(source: tuple[str, ...], selection: dict[str, Any], ranges: Any) -> _Page:
-    """Load recordings, named by file or, if names repeat, by path; or those of a watched run."""
+    """Load recordings, or those of a run with --watch; if file names repeat, name them by path."""
     if not is_recording(Path(source[0])):
         recordings, moments = load_watched(Path(source[0]))
         texts = _texts(recordings, selection, ranges)
-        texts.moments = moments
+        texts.training_steps = moments
         return _Page(texts, title=_name(source[0]))
     from heedful.recording import load
 
@@ -232,9 +233,9 @@ def _write(path: Path, page: _Page, limit: float | None) -> None:
 def _serve(page: _Page, port: int, no_browser: bool) -> None:
     from heedful.views.explorer.server import serve
 
-    def ready(address: str) -> None:
+    def announce(address: str) -> None:
         click.echo(f"{address}\nCtrl-C ends it.")
-        if not no_browser and not _has_opened(address):
+        if not no_browser and not _open_browser(address):
             number = urlsplit(address).port
             click.echo(
                 "No browser was opened: open this address in a browser. From another machine, "
@@ -242,13 +243,13 @@ def _serve(page: _Page, port: int, no_browser: bool) -> None:
             )
 
     try:
-        serve(page.texts, ready, port=port, model=page.model, generation=page.generation)
+        serve(page.texts, announce, port=port, model=page.model, generation=page.generation)
     except KeyboardInterrupt:  # the regular end
         click.echo("\nended", err=True)
 
 
-def _has_opened(address: str) -> bool:
-    """Open a graphical browser if there is one; a text browser would occupy the terminal."""
+def _open_browser(address: str) -> bool:
+    """Open a graphical browser, not one in the terminal; return whether it was opened."""
     import webbrowser
 
     screens = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")

@@ -102,7 +102,7 @@ def _print_error(message: str, status: int = 1) -> int:
 
 
 def _print_once(line: str, status: int) -> int:
-    """Print a line from only one of torchrun's processes; return the exit status."""
+    """Print a line in only one of torchrun's processes; return the exit status."""
     if is_reporter():
         with suppress(OSError):
             print(line, file=sys.stderr)
@@ -157,7 +157,7 @@ def _is_shared(command: str, options: Sequence[str]) -> bool:
 
 
 def _check_single_process(command: str) -> None:
-    """Raise if torchrun started several processes; only the first one reports the error."""
+    """Raise an error if torchrun started several processes; only the first process reports it."""
     processes = started()
     if processes.is_single:
         return
@@ -172,7 +172,7 @@ def _check_single_process(command: str) -> None:
 
 
 def _usage_line(error: click.UsageError, command: str) -> str:
-    """Return click's message about wrong usage as one line that names the help."""
+    """Return click's message about wrong usage as one line, with the command for its help."""
     path = error.ctx.command_path if error.ctx else command
     path = command if path == "heedful" else path  # errors of the parser name only the group
     message = " ".join(error.format_message().split()).rstrip(".")

@@ -14,14 +14,14 @@ import click
 
 from heedful.configuration import Configuration, allowed_types, expectation, nested_type
 
-MOST = 10_000  # upper limit of counts, such as of samples
+MAX_COUNT = 10_000  # largest value of options that count, such as --samples
 Decorator = Callable[[Callable], Callable]
 
 
 class SettingOption(click.Option):
     """An option generated from a configuration's field, listed under its section in --help.
 
-    A value that the field refuses is reported as wrong usage.
+    A value that is invalid for the field is reported as wrong usage.
     """
 
     def __init__(self, *names: str, field: dataclasses.Field, section: str, **rest: Any) -> None:
@@ -97,7 +97,7 @@ def passed_fields(configuration: type[Configuration], options: dict[str, Any]) -
 
 
 def check_model(path: Path, opening: Mapping[str, Any]) -> Path:
-    """Return the directory of a model; raise before torch is imported if there is none.
+    """Return a model's directory, without importing torch; raise an error if there is no model.
 
     Args:
         path: a directory, or the name of a model on the hub.
@@ -113,10 +113,9 @@ def check_model(path: Path, opening: Mapping[str, Any]) -> Path:
 
 
 def refuse(reason: str, **values: Any) -> None:
-    """Refuse the first of these options that was passed; `text` is the argument of that name.
+    """Raise `UsageError` for the first of these options that was passed.
 
-    Raises:
-        UsageError: the option's name and the reason.
+    The message is its name and the reason. `text` is the positional argument.
     """
     for name, value in values.items():
         if value is not None and value is not False and value != ():
@@ -132,16 +131,16 @@ def output_directory(ctx: click.Context, option: click.Parameter, name: str) -> 
 
 
 def number_list(ctx: click.Context, option: click.Parameter, value: str | None) -> list[int] | None:
-    """Return the numbers of a list such as 0,2 or 0-3."""
+    """Parse a list of numbers such as 0,2 or 0-3."""
     if value is None:
         return None
     numbers: list[int] = []
     for part in value.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,5})(?:-([0-9]{1,5}))?\s*", part)
-        run = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
-        if not run:
+        span = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
+        if not span:
             raise click.BadParameter(f"{value!r} is not a list such as 0,2 or 0-3.", ctx, option)
-        numbers += run
+        numbers += span
     return numbers
 
 
@@ -156,19 +155,19 @@ heads_option = click.option(
 
 
 def sequence_option(default: str) -> Decorator:
-    """Return the option --sequence; its help shows the command's default."""
+    """Return the option --sequence; `default` is what its help shows as the default."""
     sentence = f"Only this sequence of a recorded batch, counted from 0 [{default}]."
     return click.option("--sequence", type=click.IntRange(0), metavar="N", help=sentence)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 OPENING = {
     "checkpoint": click.option(
         "--checkpoint",
         type=click.Choice(["best", "last"]),
         default="best",
         show_default=True,
-        help="Weights of a training run: those with the lowest validation loss, or the last ones.",
+        help="Weights of a training run: of the lowest validation loss (best), or the last.",
     ),
     "revision": click.option(
         "--revision", metavar="NAME", help="Branch, tag or commit of a model on the hub [main]."
@@ -186,7 +185,7 @@ OPENING = {
 
 
 def opening_options(*names: str) -> Decorator:
-    """Return a decorator that adds the options for opening a model, by default all of them.
+    """Return a decorator that adds these options for opening a model, by default all of them.
 
     The command receives them as `opening`, the keywords of `heedful.open`.
     """

@@ -1,4 +1,4 @@
-"""Checks of output paths, before a model is opened; no existing file is replaced unasked."""
+"""Checks of output paths, before a model is opened; --overwrite allows existing files."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def check_picture(out: Path, overwrite: bool) -> None:
     """Check that a picture can be written to the path.
 
     Raises:
-        ArgumentError: another suffix, or a folder.
-        SaveError: the file exists.
+        ArgumentError: the path is a folder, or its suffix is not in `SUFFIXES`.
+        SaveError: the file exists, and `overwrite` is False.
     """
     if out.suffix[1:].lower() not in SUFFIXES or out.is_dir():
         raise ArgumentError(
@@ -48,8 +48,8 @@ def picture_paths(
     """Return the path of each picture of `heedful plot`, by kind: one file, or files in a folder.
 
     Raises:
-        ArgumentError: the file's suffix is not that of a picture.
-        SaveError: a picture exists.
+        UsageError: `out` is a file, but there are several kinds.
+        ArgumentError, SaveError: as by `check_picture`.
     """
     if out is not None and (out.is_file() or (out.suffix[1:].isalpha() and not out.is_dir())):
         if len(kinds) > 1:
@@ -64,7 +64,7 @@ def picture_paths(
 
 
 def _default_folder(source: Path) -> Path:
-    """Return the folder `pictures` of a run; for other models, in the current directory."""
+    """Return `pictures` in the directory of a run; for other models, in the current directory."""
     from heedful.files import check_no_links
     from heedful.files.run_identity import is_heedful_config, read_config
     from heedful.train.run_files import PICTURES

@@ -1,4 +1,4 @@
-"""`heedful plot`."""
+"""The command `heedful plot`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from heedful.recording import Recording, Sequence
 
 PICTURES = ("heads", "scores", "positions", "loss", "watched")
-OF_TEXT = ("heads", "scores")  # pictures that need a text
+TEXT_PICTURES = ("heads", "scores")  # pictures that need a text
 DOTS = 200  # pixels per inch of a PNG
 EXAMPLE = """\b
 Examples:
@@ -50,11 +50,11 @@ Examples:
   heedful plot microsoft/mpnet-base "The cat sat." --verify
   heedful plot swin.safetensors --part 3
 
-Each row of the picture is a layer, each column a head. Small maps show no tokens: choose a layer,
-fewer heads or a larger --size to see them. A repeated token is labelled with its position.
+Each row of the picture is a layer, each column a head. Small maps have no labels: select one layer,
+fewer heads or a larger --size to see the tokens. A repeated token is labelled with its position.
 Striped cells are masked. A map of more than a few hundred tokens is pooled: each cell shows the
-largest of its weights, and a note in the picture states this. Architectures that heedful does not
-build need the transformers library: pip install 'transformers>=5.0'
+largest of several weights, and a note in the picture states this. Architectures that heedful does
+not build need the transformers library: pip install 'transformers>=5.0'
 """
 
 
@@ -68,24 +68,24 @@ build need the transformers library: pip install 'transformers>=5.0'
 @heads_option
 @click.option(
     "--attention", type=click.Choice(["encoder", "decoder", "cross"]),
-    help="Draw only this attention of an encoder–decoder [all three].",
+    help="Draw only this kind of attention of an encoder–decoder [all three].",
 )  # fmt: skip
 @click.option(
     "--pass", "pass_index", type=int, metavar="N",
-    help="Draw only this forward pass of a recording, counted from 0 [all; the passes of a "
-    "generation are joined].",
+    help="Draw only this forward pass of a recording, counted from 0 [all; those of a generation "
+    "are joined].",
 )  # fmt: skip
 @sequence_option("0")
 @click.option(
     "--part", type=click.IntRange(0), default=0, metavar="N",
-    help="Draw this part, such as a window, of a sequence that has several; counted from 0 [0].",
+    help="Part to draw, counted from 0, if the sequence has several parts, such as windows [0].",
 )  # fmt: skip
 @click.option(
     "--only", type=click.Choice(PICTURES), multiple=True,
     help="Picture to draw; repeatable. heads: attention weights; scores: scores of the first "
-    "selected head, before and after the mask; positions: the table of positions; loss: the loss "
-    "curve of a run; watched: head scores over the steps of a run trained with --watch. The last "
-    "three need no text. [heads; for a watched run without a text, watched]",
+    "selected head, before and after the mask; positions: the position vectors; loss: the loss "
+    "curve of a run; watched: head scores over the steps of a run trained with --watch. positions, "
+    "loss and watched take no TEXT. [watched for a run with --watch and no TEXT, else heads]",
 )  # fmt: skip
 @click.option("--title", help="Title above the picture [none].")
 @click.option(
@@ -94,7 +94,7 @@ build need the transformers library: pip install 'transformers>=5.0'
 )  # fmt: skip
 @click.option(
     "--highest", type=click.FloatRange(0, min_open=True), metavar="X",
-    help="Weight at the upper end of the colours [the largest weight].",
+    help="Weight at the upper end of the colour scale [the largest weight].",
 )  # fmt: skip
 @click.option(
     "--size", type=click.FloatRange(0, min_open=True), metavar="INCHES",
@@ -122,27 +122,26 @@ def plot(
     """Draw attention maps: rows are queries, columns are keys.
 
     SOURCE is a recording, or a model of any architecture (a training run, a directory in Hugging
-    Face format, or a hub name) that reads TEXT. An encoder–decoder first translates TEXT; all three
-    attentions are drawn. Rows of the cross-attention are target tokens, columns source tokens.
+    Face format, or a hub name) that reads TEXT. An encoder–decoder first translates TEXT; its
+    encoder, decoder and cross-attention are drawn. In cross-attention, rows are target tokens and
+    columns source tokens.
 
-    A run trained with --watch needs no TEXT: its head scores are drawn over the training steps,
-    below the losses.
+    A run trained with --watch needs no TEXT: its losses and, below them, its head scores are drawn
+    over the training steps.
     """
     inputs: dict[str, Any] = {"text": text, "file": file, "second": second}
     has_recording = is_recording(source)
     has_no_text = all(value is None for value in inputs.values())
     default = "watched" if has_no_text and not has_recording and was_watched(source) else "heads"
     kinds = tuple(dict.fromkeys(only)) or (default,)
-    text_kinds = {*kinds} & {*OF_TEXT}
+    text_kinds = {*kinds} & {*TEXT_PICTURES}
     if has_recording:
         refuse_with_recording(source, **inputs, cut=cut, verify=verify)
         if len(text_kinds) < len(kinds):
-            raise click.UsageError(
-                "a recording stores no positions, loss or watched heads: name its model."
-            )
+            raise click.UsageError("positions, loss and watched need a model, not a recording.")
         from heedful.recording import load
 
-        recording = load(source)  # an invalid file is reported before an existing picture
+        recording = load(source)  # reports an invalid recording before an existing picture
     else:
         if not text_kinds:
             reason = "has no effect on positions, loss and watched."
@@ -160,8 +159,8 @@ def plot(
             recording = record_text(opened, words, second, cut=cut, **options)
         calls = sequence_choice.sequence_part(recording, sequence or 0, part)
         selection = {"layers": layers, "heads": heads, "part": attention, "pass_index": pass_index}
-        look = {"title": title, "scale": scale, "highest": highest, "size": size, "values": values}
-        figures |= _text_figures(calls, kinds, selection, look)
+        style = {"title": title, "scale": scale, "highest": highest, "size": size, "values": values}
+        figures |= _text_figures(calls, kinds, selection, style)
         warn_of_missing_fonts(
             token
             for call in calls
@@ -183,7 +182,7 @@ def plot(
 
 
 def _text_figures(
-    calls: Sequence, kinds: Iterable[str], selection: dict[str, Any], look: dict[str, Any]
+    calls: Sequence, kinds: Iterable[str], selection: dict[str, Any], style: dict[str, Any]
 ) -> dict[str, Any]:
     """Draw the pictures of a recorded sequence; return them by kind."""
     from heedful.recording.figure import Selection, scores_picture
@@ -193,9 +192,9 @@ def _text_figures(
     for kind in kinds:
         if kind == "heads":
             with progress_bar("drawing") as report:
-                figures[kind] = calls.plot(**selection, progress=report, **look)
+                figures[kind] = calls.plot(**selection, progress=report, **style)
         elif kind == "scores":
-            figures[kind] = scores_picture(list(calls), Selection(**selection), look.get("title"))
+            figures[kind] = scores_picture(list(calls), Selection(**selection), style.get("title"))
     return figures
 
 
@@ -215,12 +214,12 @@ def draw_attention(recording: Recording, folder: Path) -> list[Path]:
     """Write pictures of a recording's heads and of its first head's scores into a folder."""
     from heedful.pictures.saving import save
 
-    figures = _text_figures(recording, OF_TEXT, {}, {})
+    figures = _text_figures(recording, TEXT_PICTURES, {}, {})
     return [save(figure, folder / f"{kind}.png") for kind, figure in figures.items()]
 
 
 def positions_figure(positions: Positions, title: str | None = None) -> Any:
-    """Draw the table of position vectors; for rotary positions, its cosines."""
+    """Draw the table of position vectors; for rotary positions, the cosines of the angles."""
     from heedful.pictures import plots
 
     kind, table = positions
@@ -228,13 +227,13 @@ def positions_figure(positions: Positions, title: str | None = None) -> Any:
     if kind == "rotary":
         labels = {
             "columns": "pair of dimensions, the same in each head",
-            "meaning": "cosine of the angle by which the pair is turned",
+            "meaning": "cosine of the angle by which the pair is rotated",
         }
     return plots.positions(table, title=title or f"{kind} positions", **labels)
 
 
 def warn_of_missing_fonts(texts: Iterable[str]) -> None:
-    """Print a line to standard error if no installed font can draw a text."""
+    """Print a warning to standard error if no installed font has the characters of a text."""
     from heedful.pictures.labels import hint
 
     missing = hint(texts)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def certificates(recording: Recording | HeadTotals) -> Sequence[Provable]:
-    """Return the certificate of each call, in order; the worst of all sequences.
+    """Return the certificate of each call, in order: the worst among the sequences of the batch.
 
     >>> import torch
     >>> from heedful.recording import from_attentions
@@ -34,7 +34,7 @@ def print_proof(recording: Recording | HeadTotals, screen: Console) -> None:
 
 
 def print_reasons(recording: Recording | HeadTotals, screen: Console) -> None:
-    """Print why calls are unproved, and warn of guessed layouts."""
+    """Print why calls are unproved, and a warning about guessed layouts."""
     from heedful.recording.proof import layout_warnings, proof_gaps
 
     calls = certificates(recording)
@@ -45,7 +45,7 @@ def print_reasons(recording: Recording | HeadTotals, screen: Console) -> None:
 
 
 def print_missed(recording: Recording, is_verified: bool) -> None:
-    """Print to standard error what was not recorded and, after --verify, the layouts."""
+    """Print to standard error which attention was not recorded and, after --verify, the layouts."""
     from heedful.recording.proof import counted
 
     for name, reason in recording.missed.items():
@@ -56,7 +56,7 @@ def print_missed(recording: Recording, is_verified: bool) -> None:
 
 
 def as_data(recording: Recording) -> list[dict[str, Any]]:
-    """Return the name, layer, kind, shape and proof of each call; None for unknown values."""
+    """Return the name, layer, kind, shape and proof of each call as JSON data."""
     return [
         {
             "call": i,

@@ -1,4 +1,4 @@
-"""`heedful record`."""
+"""The command `heedful record`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from heedful.cli.input_texts import (
     cut_option,
     file_option,
     image_option,
+    optional_text,
     record_text,
     second_option,
-    text_beside,
     verify_option,
 )
 from heedful.cli.options import (
@@ -55,8 +55,8 @@ pip install 'transformers>=5.0'
 @cut_option
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, metavar="FILE",
-    help="File to write, such as first.safetensors; an existing recording is replaced, any other "
-    "file is not.",
+    help="File to write, such as first.safetensors; it replaces an existing recording, but no "
+    "other file.",
 )  # fmt: skip
 @layers_option
 @heads_option
@@ -76,12 +76,11 @@ def record(
     """Record the attention of MODEL on TEXT into a file, from which every map can be computed.
 
     MODEL is a training run, a directory in Hugging Face format, or a hub name, of any architecture.
-    An encoder–decoder first translates TEXT; one forward pass over source and target is recorded. A
-    model that reads --image may need no TEXT; a model that describes images first writes the
-    description. List the heads of the file with `heedful heads`; load it in Python with
-    `heedful.load`.
+    An encoder–decoder first translates TEXT; then one forward pass over source and target is
+    recorded. With --image, TEXT may be optional; a model that describes images first writes the
+    description. `heedful heads` lists the heads of the file; `heedful.load` opens it in Python.
     """
-    words = text_beside(image, text, file)
+    words = optional_text(image, text, file)
     check_folder(out)
     check_replaceable(out, "recording")
     check_model(model, opening)
@@ -114,21 +113,21 @@ def _summary(recording: Recording, out: Path) -> list[tuple[str, str]]:
         ("tokens", _tokens(recording)),
         ("proof", counted(call.proof for call in certificates)),
         ("layout", counted(call.layout for call in certificates)),
-        ("checked", certified(recording)),
+        ("checked", check_in_words(recording)),
         ("file", f"{out}, {_size(out.stat().st_size)}"),
     ]
 
 
 def _tokens(recording: Recording) -> str:
-    crossing = next((call for call in recording if call.kind == "cross"), None)
-    if crossing is None:
+    cross = next((call for call in recording if call.kind == "cross"), None)
+    if cross is None:
         return f"{max(call.shape[2] for call in recording):,}"
-    _, target, source = crossing.shape
+    _, target, source = cross.shape
     return f"{source:,} read, {target:,} written"
 
 
 def heads_in_words(recording: Recording) -> str:
-    """Return the number and kinds of the calls, with their layers and heads, in words."""
+    """Return the number of calls of each kind, of layers and of heads, as a phrase."""
     from heedful.recording.proof import counted
     from heedful.views.terminal import plural
 
@@ -144,14 +143,14 @@ def heads_in_words(recording: Recording) -> str:
     )
 
 
-def certified(recording: Recording) -> str:
-    """Return the largest error of weights × values, and the number of unchecked calls."""
+def check_in_words(recording: Recording) -> str:
+    """Return the largest error of weights × values, and the unchecked calls, as a phrase."""
     checks = [check for _, check in recording.certificate()]
     errors = [check.worst for check in checks if not math.isnan(check.worst)]
     if not errors:
         return f"nothing: {checks[0].why}"
     unchecked = len(checks) - len(errors)
-    ending = f"; {unchecked} of {len(checks)} not" if unchecked else ""
+    ending = f"; {unchecked} of {len(checks)} not checked" if unchecked else ""
     return f"weights × values within {max(errors):.0e} of the model's own output{ending}"
 
 

@@ -1,4 +1,4 @@
-"""Preparing and training a run in the terminal, for the commands `train` and `demo`."""
+"""Preparing and training a run with output in the terminal, for `train` and `demo`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from heedful.views.training_curve import Losses
 
 HANGUP = getattr(signal, "SIGHUP", None)  # None on Windows
-SEARCHED = 4096  # tokens that are searched for a text to try
+SEARCHED = 4096  # tokens of the validation split from which a sample text is chosen
 
 
 def prepare(make: Callable[..., Prepared], plan: Plan, console: Console) -> Prepared:
-    """Call `begin`, `replace` or `prepare_run` on the plan, with a progress bar of tokenizing."""
+    """Call `make` (`begin`, `replace` or `prepare_run`) on the plan, with a progress bar."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
     bar = Progress(
@@ -39,22 +39,22 @@ def prepare(make: Callable[..., Prepared], plan: Plan, console: Console) -> Prep
         transient=True,
         disable=not console.is_terminal,
     )
-    with bar, notices():  # files that are left out were reported when the run was planned
+    with bar, notices():  # no warnings: skipped files were reported when the run was planned
         task = bar.add_task("", total=None)
         return make(plan, lambda size, total: bar.update(task, completed=size, total=total))
 
 
 def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[str, str]]:
-    """Return the text, the tokens, the model and the device of a run as names and values."""
+    """Return the names and values that describe a run: text, tokens, model, device and so on."""
     from heedful.text import LICENCE, TITLE
     from heedful.train.memory_estimate import memory, readable_size
-    from heedful.train.metrics import MOST_AVERAGED
+    from heedful.train.metrics import MAX_AVERAGED
     from heedful.views.terminal import count, plural
 
     tokens, config = prepared.tokens, prepared.config
-    number = sum(parameter.numel() for parameter in training.parameters)
+    parameters = sum(parameter.numel() for parameter in training.parameters)
     needed = memory(config, plan.recipe.train, training.processes.size)
-    each = "" if training.processes.is_single else " in each process"
+    suffix = "" if training.processes.is_single else " in each process"
     licence = [("", LICENCE)] if plan.title == TITLE else []
     kind = getattr(prepared.tokenizer, "name", prepared.tokenizer.kind)
     return [
@@ -67,24 +67,24 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
         ),
         (
             "model",
-            f"{count(number)} parameters: "
+            f"{count(parameters)} parameters: "
             f"{_blocks(config)} of {plural(config.heads, 'head')}, width "
             f"{config.width}, context {config.context_length:,} tokens",
         ),
-        ("memory", f"about {readable_size(needed)}{each}"),
-        ("device", f"{training.device}, products in {_name(training.products)}"),
+        ("memory", f"about {readable_size(needed)}{suffix}"),
+        ("device", f"{training.device}, products in {_name(training.matmul_dtype)}"),
         *_processes(training),
         *_watched(plan, training),
         (
             "loss",
             "mean in nats per token: training over the latest tenth of the steps, at most "
-            f"{MOST_AVERAGED}{_smoothed(plan)}; validation over its whole split",
+            f"{MAX_AVERAGED}{_smoothed(plan)}; validation over its whole split",
         ),
     ]
 
 
-def _name(kind: torch.dtype) -> str:
-    return str(kind).removeprefix("torch.")
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _processes(training: Training) -> list[tuple[str, str]]:
@@ -105,18 +105,18 @@ def _watched(plan: Plan, training: Training) -> list[tuple[str, str]]:
     watch = training.watch
     if watch is None:
         return []
-    rest = f" ({watch.left_out:,} more are left out)" if watch.left_out else ""
+    omitted = f" ({watch.left_out:,} more are left out)" if watch.left_out else ""
     return [
         (
             "watched",
-            f"{watch.tokens:,} tokens{rest} at {len(watch.steps):,} steps; recordings in "
+            f"{watch.tokens:,} tokens{omitted} at {len(watch.steps):,} steps; recordings in "
             f"{plan.directory / WATCHED}",
         )
     ]
 
 
 def _smoothed(plan: Plan) -> str:
-    """Return the label smoothing in words; it raises only the training loss."""
+    """Return the label smoothing in words; the validation loss has none."""
     share = plan.recipe.train.label_smoothing
     return f", with labels smoothed by {share:g}" if share else ""
 
@@ -131,12 +131,10 @@ def _blocks(config: GPTConfig | BertConfig | Seq2SeqConfig) -> str:
 
 
 def train(plan: Plan, training: Training, console: Console) -> Ended:
-    """Train to the end or until Ctrl-C, and draw the progress; the directory must be owned.
-
-    If the output can no longer be written, training is stopped and saved.
+    """Train to the end or until Ctrl-C, and show the progress; the caller holds the run's lock.
 
     Raises:
-        OSError: the output could not be written; raised after the run is saved.
+        OSError: the output can no longer be written; training then stops, and the run is saved.
     """
     from heedful.train import Ended
     from heedful.train.events import Noticed
@@ -152,7 +150,7 @@ def train(plan: Plan, training: Training, console: Console) -> Ended:
             try:
                 view.show(event)
                 if isinstance(event, Noticed):
-                    console.print(event.words, soft_wrap=True, markup=False)
+                    console.print(event.message, soft_wrap=True, markup=False)
             except OSError as error:
                 output_error = error
                 training.stop()
@@ -166,7 +164,7 @@ LOST_OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)
 
 @contextmanager
 def report_lost_output(directory: Path) -> Iterator[None]:
-    """If the output can no longer be written, raise an error that names the run's saved step.
+    """Replace an error of writing the output by one that names the last saved step of the run.
 
     Raises:
         HeedfulError: standard output is closed, its disk is full, or its terminal has ended.
@@ -188,9 +186,9 @@ def report_lost_output(directory: Path) -> Iterator[None]:
 
 
 def suggested_trial(prepared: Prepared) -> tuple[str, str]:
-    """Return a command to try the model with, and a text from the validation split.
+    """Return the name of a command that runs the model, and a text from the validation split.
 
-    The text is empty if the split has no words; for a BERT, one of its words is masked.
+    The text is empty if the split has no words. For a BERT, one word of the text is masked.
     """
     from heedful.models import BertConfig
     from heedful.text import PairFile
@@ -207,21 +205,21 @@ def suggested_trial(prepared: Prepared) -> tuple[str, str]:
         return "generate", _phrase(text, 4, config.context_length)
     words = _phrase(text, 9, config.context_length - SPECIAL_TOKENS).split()
     single = [n for n, word in enumerate(words) if len(tokenizer.encode(word)) == 1]
-    masked = single[len(single) // 2] if single else len(words) // 2
+    index = single[len(single) // 2] if single else len(words) // 2
     mask = tokenizer.decode([tokenizer.special["mask"]])
-    return "fill", " ".join([*words[:masked], mask, *words[masked + 1 :]]) if words else ""
+    return "fill", " ".join([*words[:index], mask, *words[index + 1 :]]) if words else ""
 
 
-def _phrase(text: str, words: int, longest: int) -> str:
-    """Return at most `words` consecutive words, preferably from the beginning of a sentence."""
+def _phrase(text: str, words: int, length: int) -> str:
+    """Return at most `words` words and `length` characters, from a sentence's start if possible."""
     run = rf"[^\W\d_]+(?: [^\W\d_]+){{0,{words - 1}}}"
     patterns = (rf"(?:(?<=[.!?] )|(?<=\n)){run}", rf"(?<=\s){run}", run)
     phrases = next(filter(None, (re.findall(pattern, text) for pattern in patterns)), [])
-    return beginning(max(phrases, key=lambda phrase: phrase.count(" "), default=""), longest)
+    return beginning(max(phrases, key=lambda phrase: phrase.count(" "), default=""), length)
 
 
 def show(console: Console, pairs: list[tuple[str, str]]) -> None:
-    """Print names and values, with an empty line after them."""
+    """Print names and values in two columns, and an empty line after them."""
     from heedful.views.terminal import facts
 
     console.print(facts(pairs))
@@ -266,25 +264,25 @@ def losses_from(metrics: list[dict[str, Any]]) -> Losses:
 
 @contextmanager
 def _stopping(training: Training) -> Iterator[None]:
-    """End training after its step at the first Ctrl-C or SIGTERM; at once at the second.
+    """Stop training after the current step at the first Ctrl-C or SIGTERM; at once at the second.
 
-    A closed terminal ends it too, unless `nohup` set the signal to be ignored; as it often sends
-    the signal twice, a second one changes nothing.
+    A closed terminal (SIGHUP) stops it after the current step too, unless `nohup` ignores the
+    signal. Terminals often send SIGHUP twice, so a second one has no effect.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
         training.stop()
         if number != HANGUP:
-            signal.signal(number, before[number])
+            signal.signal(number, handlers[number])
 
-    before: dict[int, Any] = {}
+    handlers: dict[int, Any] = {}  # of the caller, by signal
     for number in (signal.SIGINT, signal.SIGTERM, HANGUP):
         if number is None or (number == HANGUP and signal.getsignal(number) == signal.SIG_IGN):
             continue
         with suppress(ValueError):  # not the main thread, as in tests and notebooks
-            before[number] = signal.signal(number, stop)
+            handlers[number] = signal.signal(number, stop)
     try:
         yield
     finally:
-        for number in before:
-            signal.signal(number, before[number])
+        for number in handlers:
+            signal.signal(number, handlers[number])

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 Ranges = dict[str, list[int] | slice]
 RANGE = re.compile(r"([^=,]+)=(\d*)(:?)(\d*)")
-HELP = """Show the share of attention between segments of the text. --segments @@ starts a segment
-at each line such as @@question; --segments question=40:60,… names token ranges, the end
-excluded."""
+HELP = """Show the shares of attention between segments of the text. With --segments @@, a line such
+as @@question begins a segment. --segments question=40:60,… lists the tokens of each segment, here
+40 to 59."""
 
 
 class SegmentsOption(NamedTuple):
-    """The value of --segments: the mark of lines in the text, or the tokens of each segment."""
+    """The value of --segments: the mark that begins a segment, or the tokens of each segment."""
 
     mark: str | None
     ranges: Ranges
@@ -45,8 +45,8 @@ def parse_segments(
     for part in parts:
         name, first, colon, last = part.groups() if part else ("", "", "", "")
         start = int(first or 0)
-        run = [*range(start, int(last) if last else start + 1)]
-        tokens = slice(start, None) if colon and not last else run
+        indices = [*range(start, int(last) if last else start + 1)]
+        tokens = slice(start, None) if colon and not last else indices
         can_join = isinstance(tokens, list) and isinstance(ranges.get(name, []), list)
         if not (first or colon) or (name in ranges and not can_join):
             example = "system=0:40,question=40:60, where 0:40 are the tokens 0 to 39"
@@ -65,7 +65,7 @@ over_heads_option = click.option(
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Which rows of the table are printed, and in which form."""
+    """The options that select the rows of the table, and their form."""
 
     sort: str | None
     count: int | None
@@ -77,11 +77,11 @@ class TableOptions:
 def check_usage(
     segments: SegmentsOption | None, is_recording: bool, sort: str | None, over_heads: bool
 ) -> None:
-    """Check that the options can be combined, before anything is opened.
+    """Check that the options can be combined, before a model is opened.
 
     Raises:
         UsageError: the options exclude each other.
-        ArgumentError: a mark for a recording, which stores no text.
+        ArgumentError: a mark for a recording, which does not store its text.
     """
     if segments is None:
         refuse("needs --segments.", over_heads=over_heads)
@@ -93,7 +93,7 @@ def check_usage(
         raise ArgumentError(
             f"the mark {segments.mark!r} for a recording, which does not store its text",
             expected="the tokens of each segment",
-            remedy="--segments system=0:40,question=40:60",
+            remedy="pass them, as in --segments system=0:40,question=40:60",
         )
 
 
@@ -106,7 +106,7 @@ def record_with_segments(
     cut: bool,
     **options: Any,
 ) -> tuple[Recording, Any]:
-    """Record a text without its marking lines; return the recording and each segment's tokens."""
+    """Record a text without the lines of its marks; return the recording and segments' tokens."""
     from heedful.loaded import Marked
 
     if segments is None or segments.mark is None:
@@ -156,11 +156,11 @@ class Row(NamedTuple):
 def sorted_rows(results: dict[int, Segments], sort: str | None, count: int | None) -> list[Row]:
     """Return the rows of the first `count` heads.
 
-    With a pair such as "question:document", heads are sorted by its share, and only the rows
-    whose queries are of its first segment are returned.
+    With a `sort` such as "question:document", sort heads by the share from question to document,
+    highest first, and return only the rows whose queries belong to the question.
 
     Raises:
-        ArgumentError: there is no such pair.
+        ArgumentError: `sort` is not a pair of segments.
     """
     heads: dict[tuple, list[Row]] = {}
     for number, shares in results.items():
@@ -169,11 +169,12 @@ def sorted_rows(results: dict[int, Segments], sort: str | None, count: int | Non
             heads.setdefault(key, []).append(Row(number, share))
     groups = list(heads.values())
     if sort is not None:
-        readers = {_pair(row): row.share.from_ for group in groups for row in group}
-        if sort not in readers:
-            raise ArgumentError(f"--sort {sort}", expected=f"one of {', '.join(readers)}")
+        query_segments = {_pair(row): row.share.from_ for group in groups for row in group}
+        if sort not in query_segments:
+            raise ArgumentError(f"--sort {sort}", expected=f"one of {', '.join(query_segments)}")
         groups.sort(key=lambda group: _share_of_pair(group, sort), reverse=True)
-        groups = [[row for row in group if row.share.from_ == readers[sort]] for group in groups]
+        chosen = query_segments[sort]
+        groups = [[row for row in group if row.share.from_ == chosen] for group in groups]
     return [row for group in [group for group in groups if group][:count] for row in group]
 
 

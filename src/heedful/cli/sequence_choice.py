@@ -15,14 +15,14 @@ Result = TypeVar("Result")
 
 
 def numbered_sequences(recording: Recording, sequence: int | None) -> list[tuple[int, Sequence]]:
-    """Return the sequence with its number; for None all sequences that have calls.
+    """Return the chosen sequence, or for None all that have calls, each with its number.
 
     Raises:
         ArgumentError: there is no such sequence.
     """
     sequences = recording.sequences or [recording]
     if sequence is not None:
-        _check("sequence", sequence, len(sequences))
+        _check_index("sequence", sequence, len(sequences))
         return [(sequence, sequences[sequence])]
     return [(number, text) for number, text in enumerate(sequences) if len(text) or number == 0]
 
@@ -33,7 +33,7 @@ def map_sequences(
     compute: Callable[[Sequence, Callable[[float], None]], Result],
     progress: Callable[[float], None],
 ) -> dict[int, Result]:
-    """Compute a result for each sequence, by number; `compute(sequence, report_progress)`."""
+    """Return the results of `compute(sequence, progress)` for the chosen sequences, by number."""
     texts = numbered_sequences(recording, sequence)
     return {
         number: compute(text, lambda share, i=i: progress((i + share) / len(texts)))  # type: ignore[misc]
@@ -48,10 +48,10 @@ def sequence_part(recording: Recording, sequence: int, part: int) -> Sequence:
         ArgumentError: there is no such sequence or part.
     """
     [(_, text)] = numbered_sequences(recording, sequence)
-    _check("part", part, len(text.parts))
+    _check_index("part", part, len(text.parts))
     return text.parts[part]
 
 
-def _check(name: str, number: int, count: int) -> None:
+def _check_index(name: str, number: int, count: int) -> None:
     if number >= count:
         raise ArgumentError(f"{name} {number}", expected=f"0 to {count - 1}, as there are {count}")

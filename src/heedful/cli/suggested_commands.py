@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-LONGEST = 60  # characters of a suggested text
+LONGEST = 60  # maximum number of characters of a suggested text
 
 
 def program() -> str:
@@ -36,7 +36,7 @@ def suggestion(command: str, *arguments: str | Path, text: str | None = None) ->
 
 
 def quoted(text: str) -> str:
-    """Return a text as one argument of a shell, in double quotes unless it has special characters.
+    """Quote a text for a shell, in double quotes unless it has special characters.
 
     >>> print(quoted("It was a"), quoted('at $5 "each"'))
     "It was a" 'at $5 "each"'
@@ -44,13 +44,13 @@ def quoted(text: str) -> str:
     return shlex.quote(text) if re.search(r'["$`\\!]', text) else f'"{text}"'
 
 
-def beginning(text: str, most: int = LONGEST) -> str:
-    """Return the beginning of a text, cut between words if possible.
+def beginning(text: str, length: int = LONGEST) -> str:
+    """Return at most `length` characters of a text, cut between words if possible.
 
-    >>> beginning("to be, or not to be", most=12), beginning("Donaudampfschiff", most=5)
+    >>> beginning("to be, or not to be", length=12), beginning("Donaudampfschiff", length=5)
     ('to be, or', 'Donau')
     """
-    most = min(most, LONGEST)
-    if len(text) <= most:
+    length = min(length, LONGEST)
+    if len(text) <= length:
         return text
-    return text[: most + 1].rpartition(" ")[0] or text[:most]
+    return text[: length + 1].rpartition(" ")[0] or text[:length]

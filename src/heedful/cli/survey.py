@@ -1,4 +1,4 @@
-"""`--texts`: head scores over many texts, computed by one process or several of torchrun."""
+"""`--texts`: head scores over many texts, computed by one process or by several of torchrun."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ MOST_LISTED = 10  # left-out texts in the terminal; --json lists all
 
 texts_option = click.option(
     "--texts", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
-    help="Average the scores over a text file or all texts of a folder; repeatable.",
+    help="Average the scores over a text file, or over all texts of a folder; repeatable.",
 )  # fmt: skip
 include_option = click.option(
     "--include", metavar="PATTERN",
-    help="With --texts: read only the files of a folder that match [*].",
+    help="With --texts: in folders, read only files whose names match [*].",
 )  # fmt: skip
 context_option = click.option(
     "--context-length", type=click.IntRange(1), metavar="N",
-    help="With --texts: split texts into contexts of N tokens [the model's context].",
+    help="With --texts: split texts into contexts of N tokens [the model's context length].",
 )  # fmt: skip
 
 
 class TextSelection(NamedTuple):
-    """Paths of texts, a pattern for file names, and the tokens of a context."""
+    """Paths of texts, a pattern for file names, and the number of tokens in a context."""
 
     texts: tuple[Path, ...]
     include: str | None
     context_length: int | None
 
     def check(self) -> None:
-        """Check the paths before torch is imported, and print which files are not text.
+        """Check the paths without importing torch, and print which files are not text.
 
         Raises:
             TextError: a path does not exist, or a folder has no matching file.
@@ -51,12 +51,12 @@ class TextSelection(NamedTuple):
             text_files(self.texts, self.include or "*")
 
     def survey(self, opened: LoadedModel, processes: Processes) -> Survey:
-        """Compute head scores over the texts, divided among processes; print what is left out."""
+        """Divide the texts among processes and compute head scores; print which texts failed."""
         from heedful.loaded import survey
         from heedful.recording import HeadTotals
         from heedful.views.progress import progress_bar
 
-        # warnings are hidden, as `_print_left_out` prints the same losses
+        # warnings are hidden, because `_print_left_out` prints the same texts and layers
         with progress_bar("recording", processes.is_first) as report, notices():
             result = survey(
                 opened, self.texts, HeadTotals, include=self.include or "*",
@@ -73,12 +73,12 @@ def _print_left_out(result: Survey) -> None:
     for text in result.left_out[:MOST_LISTED]:
         click.echo(f"left out: {text}", err=True)
     if len(result.left_out) > MOST_LISTED:
-        more = len(result.left_out) - MOST_LISTED
-        click.echo(f"left out: {more:,} more; --json has all", err=True)
+        count = len(result.left_out) - MOST_LISTED
+        click.echo(f"left out: {count:,} more; --json lists all", err=True)
 
 
-def in_words(result: Survey) -> str:
-    """Return the numbers of texts, tokens and contexts as a line beneath the table.
+def summary_line(result: Survey) -> str:
+    """Return the numbers of texts, tokens and contexts, as a line to print below the table.
 
     Raises:
         RunError: no text could be read.
@@ -89,7 +89,7 @@ def in_words(result: Survey) -> str:
         raise RunError(
             "no text could be read",
             expected="at least one text",
-            remedy="the lines above name the problem of each",
+            remedy="solve the problems that the lines above name",
         )
     return (
         f"over {plural(result.texts, 'text')}, {plural(result.tokens, 'token')} in "
@@ -98,7 +98,7 @@ def in_words(result: Survey) -> str:
 
 
 def as_json(result: Survey, heads: list[dict[str, Any]]) -> str:
-    """Return the survey as JSON."""
+    """Return the survey as JSON text; `heads` are its rows."""
     return json.dumps(
         {
             "texts": result.texts,

@@ -1,4 +1,4 @@
-"""`heedful tokenize`."""
+"""The command `heedful tokenize`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heedful.errors import ArgumentError
 if TYPE_CHECKING:
     from heedful.text import Tokenizer
 
-ROWS = 60  # largest number of rows in the table
+ROWS = 60  # maximum number of rows in the table
 EXAMPLE = """\b
 Examples:
   heedful tokenize "Chapter 1: Building Rapport and Capturing" --tokenizer cl100k_base
@@ -30,7 +30,7 @@ Examples:
 @click.option(
     "--tokenizer", "name", default="bpe", show_default=True,
     metavar="NAME",
-    help="characters; bpe or wordpiece, trained on the Python reference; the name of a tiktoken "
+    help="Tokenizer: characters; bpe or wordpiece, trained on the Python reference; a tiktoken "
     "encoding; or a model's directory.",
 )  # fmt: skip
 @click.option(
@@ -41,12 +41,12 @@ Examples:
 def tokenize(
     text: str | None, file: Path | None, name: str, vocabulary: int, as_json: bool
 ) -> None:
-    """Show the tokens of TEXT with their ids, how many different ones occur, and the largest id."""
+    """Show the tokens of TEXT with their ids, the number of distinct ids, and the largest id."""
     text = read_text(text, file)
     tokenizer = _tokenizer(name, vocabulary, text)
-    rows = tokenizer.encode(text)
-    pieces = tokenizer.pieces(rows)
-    ids = [_original(tokenizer, row) for row in rows]
+    tokens = tokenizer.encode(text)
+    pieces = tokenizer.pieces(tokens)
+    ids = [_original_id(tokenizer, token) for token in tokens]
     summary: dict[str, int | str] = {
         "tokenizer": name,
         "characters": len(text),
@@ -88,11 +88,11 @@ def _tokenizer(name: str, vocabulary: int, text: str) -> Tokenizer:
         raise ArgumentError(str(error), remedy="or name an existing run directory") from error
 
 
-def _original(tokenizer: Tokenizer, row: int) -> int:
-    """Return the tiktoken id of a compact tokenizer's row; other tokenizers' ids unchanged."""
+def _original_id(tokenizer: Tokenizer, token: int) -> int:
+    """Return the tiktoken id of a token of a compact tokenizer; other ids unchanged."""
     from heedful.text import TiktokenTokenizer
 
-    return tokenizer.original_id(row) if isinstance(tokenizer, TiktokenTokenizer) else row
+    return tokenizer.original_id(token) if isinstance(tokenizer, TiktokenTokenizer) else token
 
 
 def _show(summary: dict[str, int | str], pieces: list[str], ids: list[int]) -> None:
@@ -103,7 +103,7 @@ def _show(summary: dict[str, int | str], pieces: list[str], ids: list[int]) -> N
     rows = [(str(n), piece, str(token)) for n, piece, token in tokens]
     screen.print(table(["position", "piece", "id"], rows, numbers=[0, 2]))
     if len(ids) > ROWS:
-        screen.print(f"… and {len(ids) - ROWS:,} more (--json has all)", style="dim")
+        screen.print(f"… and {len(ids) - ROWS:,} more (--json lists all)", style="dim")
     screen.print()
     screen.print(
         facts(

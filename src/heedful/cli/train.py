@@ -1,4 +1,4 @@
-"""`heedful train`."""
+"""The command `heedful train`."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 QUICK, BERT, PAIRS = PRESETS["quick"], PRESETS["bert"], PRESETS["pairs"]
 FIXED = ("optimizer", "initial")  # training settings that --resume cannot change
-DATES = "dates"  # the built-in pairs, and their preset
+DATES = "dates"  # the name of the built-in pairs, and of their preset
 GPT_FIELDS = set(QUICK.model.to_dict())
 
 
-def _names(on_pairs: bool) -> str:
+def _preset_names(on_pairs: bool) -> str:
     return ", ".join(name for name in PRESETS if PRESETS[name].on_pairs == on_pairs)
 
 
@@ -66,17 +66,17 @@ Examples:
 )  # fmt: skip
 @click.option(
     "--preset", "preset_name", metavar="NAME",
-    help=f"Preset of all settings: {_names(False)}; with --pairs, {_names(True)}. zero-to-hero is "
-    "the model of document 004 (Zhang, LLM: From Zero to Hero) with the norms of the author's "
-    "code; --norm-order post places them after each sum, as the document does. "
-    f"[quick; with --pairs, pairs; with --pairs {DATES}, {DATES}]",
+    help=f"Preset with values for all settings: {_preset_names(False)}; with --pairs, "
+    f"{_preset_names(True)}. zero-to-hero is the model of document 004 (Zhang, LLM: From Zero to "
+    "Hero), with norms before each layer, as in the author's code; --norm-order post places them "
+    f"as the document does. [quick; with --pairs, pairs; with --pairs {DATES}, {DATES}]",
 )  # fmt: skip
 @click.option(
     "--config", type=click.Path(path_type=Path), metavar="FILE",
     help="TOML file with settings under [text], [model] and [train]; options override it.",
 )  # fmt: skip
 @click.option(
-    "--include", metavar="PATTERN", help="Read only the files of a folder that match [*]."
+    "--include", metavar="PATTERN", help="In folders, read only files whose names match [*]."
 )
 @click.option(
     "--watch-file", type=click.Path(path_type=Path), metavar="FILE",
@@ -105,8 +105,8 @@ def train(
 
     FILES are text files, folders of them, or - for standard input; the default is the Python
     language reference that CPython contains. --preset bert trains a BERT, --pairs an
-    encoder–decoder. [Brackets] hold the defaults of the preset quick; in the sections on a BERT and
-    an encoder–decoder, those of bert and pairs.
+    encoder–decoder. [Brackets] show the defaults of the preset quick; in the sections on a BERT and
+    an encoder–decoder, those of the presets bert and pairs.
     """
     if resume and overwrite:
         raise click.UsageError("--resume continues a run and --overwrite removes it: choose one.")
@@ -116,8 +116,8 @@ def train(
         refuse("cannot be combined with --watch-file.", watch=options["watch"])
     from heedful.text.sources import SkippedFilesWarning
     from heedful.torchrun import started
-    from heedful.train.plan import check_free, check_shared_out, has_plan, new_plan, read_plan
-    from heedful.train.run_directory import owning
+    from heedful.train.plan import check_batch, check_free, has_plan, new_plan, read_plan
+    from heedful.train.run_directory import lock_run
 
     processes = started()
     if not processes.is_first:
@@ -129,9 +129,9 @@ def train(
         changes = _merged(read_toml(config) if config else {}, _changes(options))
         if resume and has_plan(out):
             origin = {"preset": preset_name, "include": include}
-            with terminal.report_lost_output(out), owning(out):
+            with terminal.report_lost_output(out), lock_run(out):
                 plan = _resumed_plan(read_plan(out), changes, files, origin, pairs)
-                check_shared_out(plan.recipe.train, processes.size)
+                check_batch(plan.recipe.train, processes.size)
                 return run("prepare_run", plan, processes, resume)
         if resume and not files and not out.exists():
             raise RunError(
@@ -141,55 +141,55 @@ def train(
             )
         if resume:
             click.echo(f"Nothing was saved in {out} yet: starting from the beginning.")
-        preset_name, start = _preset(pairs, preset_name)
-        recipe = start.changed(changes)
+        preset_name, recipe = _preset(pairs, preset_name)
+        recipe = recipe.changed(changes)
         _refuse_unused(changes, recipe)
-        check_shared_out(recipe.train, processes.size)
+        check_batch(recipe.train, processes.size)
         if not overwrite:
             check_free(out)
         options = {"include": include or "*", "preset": preset_name, "processes": processes.size}
         with notices(SkippedFilesWarning):
             plan = new_plan(out, files, recipe, **options)
-        with terminal.report_lost_output(out), owning(out):
+        with terminal.report_lost_output(out), lock_run(out):
             return run("replace" if overwrite else "begin", plan, processes)
 
 
 def _preset(pairs: str | None, name: str | None) -> tuple[str, Recipe]:
-    """Return the preset's name and recipe; raise if it is for other data (text or pairs)."""
+    """Return the preset's name and recipe; raise if only one of preset and data is pairs."""
     name = name or (DATES if pairs == DATES else "quick" if pairs is None else "pairs")
-    start = preset(name)
-    if start.on_pairs != (pairs is not None):
+    recipe = preset(name)
+    if recipe.on_pairs != (pairs is not None):
         raise ArgumentError(
             f"preset {name!r} {'with' if pairs else 'without'} --pairs",
-            expected=f"one of {_names(pairs is not None)}",
+            expected=f"one of {_preset_names(pairs is not None)}",
         )
-    return name, start
+    return name, recipe
 
 
-def run(make: str, plan: Plan, processes: Processes, resume: bool = False) -> int:
-    """Prepare a plan by a function of `heedful.train.run` and train it; return the exit status.
+def run(prepare_name: str, plan: Plan, processes: Processes, resume: bool = False) -> int:
+    """Prepare a plan with a function of `heedful.train.run` and train it; return the exit status.
 
-    The directory must be owned. The first of several processes calls this, the others call `join`.
+    The caller holds the run's lock. Of several processes, the first calls this, the others `join`.
     """
-    from heedful.train import run as preparing
+    from heedful.train import run as train_run
     from heedful.views.terminal import console
 
     screen = console()
-    prepared = terminal.prepare(getattr(preparing, make), plan, screen)
+    prepared = terminal.prepare(getattr(train_run, prepare_name), plan, screen)
     processes.publish((plan.to_dict(), str(plan.directory), resume))
     return _train(plan, lambda: prepared, processes, resume, screen)
 
 
 def join(processes: Processes) -> int:
-    """Train the plan that the first process prepared, silently; return the exit status."""
+    """Train the plan that the first process prepared, without output; return the exit status."""
     from rich.console import Console
 
     from heedful.train.plan import plan_of
-    from heedful.train.run import prepared_by_another
+    from heedful.train.run import open_prepared
 
     data, directory, resume = processes.await_published()
     plan = plan_of(Path(directory), data)
-    return _train(plan, partial(prepared_by_another, plan), processes, resume, Console(quiet=True))
+    return _train(plan, partial(open_prepared, plan), processes, resume, Console(quiet=True))
 
 
 def _train(
@@ -218,7 +218,7 @@ def _train(
         elif resume:
             screen.print(f"Continuing from step {training.progress.step:,}.")
         if resume and processes.is_first:
-            plan.write()  # only now, as no option can be refused any more
+            plan.write()  # only after all options have been checked
         ended = terminal.train(plan, training, screen)
         if processes.is_first:
             _print_end(plan, prepared, training, ended, screen)
@@ -239,7 +239,7 @@ def _changes(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _merged(*changes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Merge changes before they are checked: a model may be valid only with all of them."""
+    """Merge changes before they are checked, since some settings are valid only together."""
     merged: dict[str, dict[str, Any]] = {}
     for change in changes:
         for section, settings in change.items():
@@ -254,8 +254,8 @@ def _resumed_plan(
     origin: dict[str, str | None],
     pairs: str | None,
 ) -> Plan:
-    """Return the plan of a resumed run; only its training settings may change."""
-    from heedful.train.plan import absolute, check_possible
+    """Return the run's plan with changed training settings; raise for any other change."""
+    from heedful.train.plan import absolute, check_supported
 
     different = [
         f"{name} = {value!r}"
@@ -277,25 +277,25 @@ def _resumed_plan(
     if different:
         raise ArgumentError(
             f"--resume with {', '.join(different)}",
-            expected=f"the run's own settings: preset {plan.preset or 'quick'}, {plan.title}, "
+            expected=f"the settings of the run: preset {plan.preset or 'quick'}, {plan.title}, "
             "its text and model settings, its optimizer and initial weights",
             remedy="leave them out, or train a new run in another --out",
         )
     recipe = plan.recipe.changed(changes)
     _refuse_unused(changes, recipe)
-    check_possible(recipe)
+    check_supported(recipe)
     return plan._replace(recipe=recipe)
 
 
 def _refuse_unused(changes: dict[str, dict[str, Any]], recipe: Recipe) -> None:
-    """Refuse text and training settings that have no effect on this recipe."""
+    """Raise `ArgumentError` for a text or training setting that has no effect on this recipe."""
     from heedful.text import BPETokenizer, CharacterTokenizer, WordPieceTokenizer
 
     tokenizer, training = recipe.text.tokenizer, recipe.train
     learned = (BPETokenizer.kind, WordPieceTokenizer.kind)
     is_encoding = tokenizer not in (*learned, CharacterTokenizer.kind)
     muon = (training.optimizer == "muon", "--optimizer muon")
-    needs = {  # whether a setting has an effect, and the option that it needs
+    needs = {  # setting: (has an effect, the option it needs)
         "vocabulary": (tokenizer in learned, "--tokenizer bpe or wordpiece"),
         "compact": (is_encoding, "a tiktoken encoding as --tokenizer"),
         "matrix_rate": muon,
@@ -337,7 +337,7 @@ def _print_end(
     curve = f"; its loss curve is {picture}." if picture else "."
     screen.print(f"Saved in {out}{curve}", soft_wrap=True, markup=False)
     command, text = terminal.suggested_trial(prepared)
-    if not text:  # the text has no part that can be typed
+    if not text:
         return
     screen.print("\nNext:", style="dim")
     for name in (command, "plot"):

@@ -1,4 +1,4 @@
-"""`heedful translate`."""
+"""The command `heedful translate`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Examples:
 @file_option
 @cut_option
 @click.option(
-    "--all", "every", is_flag=True, help="Show all targets of the beam search, with their scores."
+    "--all", "every", is_flag=True, help="Show every target of the beam search, with its score."
 )
 @opening_options("checkpoint", "device")
 @json_option
@@ -83,7 +83,7 @@ def translate(
 
 
 def _ids(opened: LoadedSeq2Seq, line: str, cut: bool, number: int, lines: int) -> list[int]:
-    """Return the ids of a line, none for a blank line; errors name the line's number."""
+    """Return the ids of a line, none for a blank line; errors contain the line's number."""
     if lines > 1 and not line:
         return []
     try:

@@ -20,7 +20,7 @@ def was_watched(source: Path) -> bool:
 
 
 def plot_scores_over_steps(source: Path, title: str | None) -> Any:
-    """Draw the head scores of a run over its training steps, and print the highest ones.
+    """Plot the head scores of a run over its training steps, and print the best heads.
 
     Raises:
         RunError: the run was trained without --watch.
@@ -38,7 +38,7 @@ def plot_scores_over_steps(source: Path, title: str | None) -> Any:
         raise RunError(
             f"{source} was not trained with --watch",
             expected="a run of `heedful train --watch TEXT`",
-            remedy="train it again with --watch, or give a text to see where its heads look now",
+            remedy="train it again with --watch, or pass a text to plot its attention now",
         )
     history = HeadHistory(steps, scores)
     console().print(head_history_table(history))
@@ -46,7 +46,7 @@ def plot_scores_over_steps(source: Path, title: str | None) -> Any:
 
 
 def load_watched(source: Path) -> tuple[dict[str, Recording], list[TrainingStep]]:
-    """Load a watched run's recordings by name, with the step and losses of each."""
+    """Load the recordings that --watch made during training, and the step and losses of each."""
     from heedful.recording import load
     from heedful.train import read_metrics
     from heedful.train.run_files import METRICS

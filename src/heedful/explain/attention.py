@@ -1,7 +1,7 @@
 """The stages of one attention layer, from its weights to its output.
 
-A stage with a number for each pair of tokens is never stored: its rows are computed from queries
-and keys when they are requested.
+A stage with a number for each pair of tokens is never stored. Its rows are computed from queries
+and keys on request.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from heedful.ops import attention, steps
 from heedful.ops.masks import Causal, Mask, Window
 
 PURPOSES = {
-    "query": "A token's query describes what it looks for in other tokens.",
-    "key": "A token's key describes what it offers; queries are compared with keys.",
-    "value": "A token's value is what it passes on to the tokens that attend to it.",
+    "query": "A token's query describes what the token looks for in other tokens.",
+    "key": "A token's key describes what the token offers. Queries are compared with keys.",
+    "value": "A token's value is what other tokens receive when they attend to this token.",
 }
 
 
@@ -32,7 +32,7 @@ def attention_stages(
     source: Stage,
     memory: Stage | None = None,
     *,
-    tables: str,
+    weights_note: str,
     causal: bool = False,
     mask: Window | None = None,
     rotary: tuple[Tensor, Tensor] | None = None,
@@ -42,8 +42,8 @@ def attention_stages(
     Args:
         layer: an attention layer of `heedful.layers`.
         source: the layer's input, (N, width).
-        memory: the input of keys and values; default `source`.
-        tables: a sentence about the weights of the projections.
+        memory: the input (M, width) from which keys and values are computed; default `source`.
+        weights_note: the sentence that the page shows with the weights of query, key and value.
         causal, mask, rotary: as in the layer's `forward`.
     """
     if isinstance(layer, SimpleSelfAttention):
@@ -53,22 +53,22 @@ def attention_stages(
         PURPOSES, _projections(layer, source, memory or source), strict=True
     ):
         matrix = _split_heads(layer, weight.T)
-        table = stored(f"W_{name}", matrix, "", tables, "width", step="tables", kind="table")
+        table = stored(f"W_{name}", matrix, "", weights_note, "width", step="tables", kind="table")
         weights.append(table)
         vectors.append(_projected(layer, name, inputs, table, bias, product))
-    last, more = list(vectors), []
+    operands, extra = list(vectors), []  # the latest query, key and value; norms and rotations
     if isinstance(layer, MultiHeadAttention) and not isinstance(layer.query_norm, nn.Identity):
-        about = "Each head's queries and keys are normalised before they are compared (QK-norm)."
+        sentence = "Each head's queries and keys are normalised before they are compared (QK-norm)."
         norms = {"query": layer.query_norm, "key": layer.key_norm}
-        last[:2] = [
-            norm_stage(f"normed {name}", vector, norm, about, step="normed", kind=name)
-            for (name, norm), vector in zip(norms.items(), last, strict=False)
+        operands[:2] = [
+            norm_stage(f"normed {name}", vector, norm, sentence, step="normed", kind=name)
+            for (name, norm), vector in zip(norms.items(), operands, strict=False)
         ]
-        more += last[:2]
+        extra += operands[:2]
     if rotary is not None:
-        last[:2] = [rotary_stage(vector, rotary) for vector in last[:2]]
-        more += last[:2]
-    stages = [*weights, *vectors, *more, *attend(*last, causal=causal, mask=mask)]
+        operands[:2] = [rotary_stage(vector, rotary) for vector in operands[:2]]
+        extra += operands[:2]
+    stages = [*weights, *vectors, *extra, *attend(*operands, causal=causal, mask=mask)]
     projection = layer.output
     return stages + (_output(stages[-1], projection) if isinstance(projection, nn.Linear) else [])
 
@@ -82,19 +82,23 @@ def attend(
     mask: Window | None = None,
     scale: float | None = None,
 ) -> list[Stage]:
-    """Return the stages scores, scaled, masked, weights and context, as far as they apply."""
+    """Return the stages scores, scaled, masked, weights and context.
+
+    "scaled" is omitted if a scale is given, "masked" without a mask.
+    """
     heads = [stage.numbers()[None] for stage in (query, key, value)]
     shape = (*query.shape[:-1], key.shape[-2])
     masks: list[Mask] = []
-    where, effects = [], []
+    conditions, sentences = [], []
     if causal:
         masks.append(Causal())
-        where.append("column ≤ row")
-        effects.append("No token may attend to a later one: those scores become minus infinity.")
+        conditions.append("column ≤ row")
+        sentences.append("A token may not attend to later tokens.")
     if mask is not None:
         masks.append(mask)
-        where.append(f"column > row - {mask.size}")
-        effects.append(f"A token attends only to the latest {mask.size} tokens, itself included.")
+        conditions.append(f"column > row - {mask.size}")
+        sentences.append(f"A token may not attend to tokens {mask.size} or more positions earlier.")
+    sentences.append("The scores of these pairs become minus infinity.")
     combined = functools.reduce(operator.and_, masks) if masks else None
 
     def part(name: str) -> Part:
@@ -107,17 +111,17 @@ def attend(
 
         return compute
 
-    def pairs(name: str, formula: str, sentence: str, **more: Any) -> Stage:
+    def pairs(name: str, formula: str, sentence: str, **fields: Any) -> Stage:
         return Stage(
-            name, shape, formula, sentence, query.rows, key.rows, part(name), kind=name, **more
+            name, shape, formula, sentence, query.rows, key.rows, part(name), kind=name, **fields
         )
 
     stages = [
         pairs(
             "scores",
             f"scores = {query.name} · {key.name}ᵀ",
-            "How well each query (row) matches each key (column): their dot product. It is larger "
-            "when the two vectors point the same way, and when they are longer.",
+            "How well each query (row) matches each key (column): the dot product of the two "
+            "vectors. It is large if both vectors are long and point in similar directions.",
             factors=(query, key),
         )
     ]
@@ -128,23 +132,26 @@ def attend(
             pairs(
                 "scaled",
                 f"scaled = scores / √{width} = scores / {root:.4f}",
-                f"Divided by the square root of the width of a key, {width}. Otherwise the large "
-                "dot products of wide vectors would give nearly all the weight to one token.",
-                how=lambda head, row, column: Formula("{} / {}", (read(head, row)[column], root)),
+                f"Each score is divided by the square root of {width}, the width of a key. "
+                "Otherwise wide vectors would have such large dot products that one token would "
+                "get nearly all the weight.",
+                number_formula=lambda head, row, column: Formula(
+                    "{} / {}", (read(head, row)[column], root)
+                ),
                 sources=(stages[0],),
                 reads="number",
             )
         )
     if masks:
-        formula = f"masked = {stages[-1].name} where {' and '.join(where)}, elsewhere -inf"
+        formula = f"masked = {stages[-1].name} where {' and '.join(conditions)}, elsewhere -inf"
         stages.append(
-            pairs("masked", formula, " ".join(effects), sources=(stages[-1],), reads="number")
+            pairs("masked", formula, " ".join(sentences), sources=(stages[-1],), reads="number")
         )
     weights = pairs(
         "weights",
         f"weights = softmax({stages[-1].name}), row by row",
-        "e to the power of each score, divided by the sum of these powers in its row. Each row "
-        "sums to 1 and shows how its token divides its attention.",
+        "e to the power of each score, divided by the sum of these powers in the row. The weights "
+        "of a row sum to 1: they show how the row's token distributes its attention.",
         sources=(stages[-1],),
         reads="row",
     )
@@ -153,8 +160,8 @@ def attend(
         "context",
         attention(*heads, mask=mask, causal=causal, scale=scale)[0],
         f"context = weights · {value.name}",
-        f"For each token, the weighted sum of the {values} of all tokens: what it gathers from "
-        "the tokens that it attends to.",
+        f"For each token, the weighted sum of the {values}: what the token gathers from all "
+        "tokens that it attends to.",
         query.rows,
         (weights, value),
         kind="context",
@@ -165,17 +172,17 @@ def attend(
 def _projections(
     layer: Any, source: Stage, memory: Stage
 ) -> Iterator[tuple[Stage, Tensor, Tensor | None, Tensor]]:
-    """Yield input, weight, bias and product of query, key and value, with all heads in one axis."""
+    """Yield (input, weight, bias, output) of the query, key and value projections, heads joined."""
     if isinstance(layer, MultiHeadAttention):
         sizes = [count * layer.head_width for count in (layer.heads, *[layer.kv_heads] * 2)]
-        products = [(layer.projection, source, sizes)]
+        linears = [(layer.projection, source, sizes)]
     elif isinstance(layer, CrossAttention):
         width = layer.heads * layer.head_width
-        products = [(layer.query, source, [width]), (layer.memory, memory, [width] * 2)]
+        linears = [(layer.query, source, [width]), (layer.memory, memory, [width] * 2)]
     else:
-        linears = (layer.query, layer.key, layer.value)
-        products = [(each, source, [each.out_features]) for each in linears]
-    for projection, inputs, sizes in products:
+        separate = (layer.query, layer.key, layer.value)
+        linears = [(linear, source, [linear.out_features]) for linear in separate]
+    for projection, inputs, sizes in linears:
         bias = projection.bias
         biases = [None] * len(sizes) if bias is None else bias.detach().split(sizes)
         outputs = projection(inputs.numbers()).split(sizes, dim=-1)
@@ -184,7 +191,7 @@ def _projections(
 
 
 def _split_heads(layer: Any, joined: Tensor) -> Tensor:
-    """Split (rows, H·d) into (H, rows, d), or (H·d) into (H, d), unless the layer has one head."""
+    """Split (rows, H·d) into (H, rows, d), or (H·d) into (H, d); a single head is not split."""
     if isinstance(layer, SelfAttention):
         return joined
     split = joined.unflatten(-1, (-1, layer.head_width))
@@ -218,9 +225,9 @@ def _output(context: Stage, layer: nn.Linear) -> list[Stage]:
         f"The weights of the output projection, {layer.in_features} × {layer.out_features}.",
         "The output of the layer: "
         + (
-            "each number is a weighted sum of the numbers of all heads."
+            "each number is a weighted sum of all numbers of the token's context."
             if layer.in_features == layer.out_features
-            else f"the context, projected to the width of the input, {layer.out_features}."
+            else f"the context, projected to {layer.out_features} numbers, the width of the input."
         ),
     )
     output = linear_stages("output", joined, layer, "W_output", about, kind="output")
@@ -231,16 +238,16 @@ def _joined_heads(context: Stage) -> Stage:
     """Concatenate the contexts of all heads to (N, H·d)."""
     heads, count, width = context.shape
     names = [f"context of head {h}" for h in range(heads)]
-    each = "1 number" if width == 1 else f"{width} numbers"
+    size = "1 number" if width == 1 else f"{width} numbers"
     return stored(
         "joined",
         context.numbers().transpose(0, 1).flatten(1),
         "joined = " + " | ".join(names if heads <= 3 else [names[0], "…", names[-1]]),
-        f"The contexts of the {heads} heads side by side, {each} from each."
+        f"The contexts of the {heads} heads side by side, {size} from each head."
         if heads > 1
-        else "There is only one head, so this is its context.",
+        else "There is only one head, so this is the context of that head.",
         context.rows,
-        how=lambda head, row, column: Formula(
+        number_formula=lambda head, row, column: Formula(
             f"number {column % width} of head {column // width}", ()
         ),
         sources=(context,),

@@ -1,4 +1,4 @@
-"""A block of a model: attention, cross-attention and feed-forward, with their norms and sums."""
+"""The stages of a transformer block: attention and feed-forward, with norms and residual sums."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from heedful.explain.stage_types import Section, Stage
 from heedful.layers import FeedForward, GatedFeedForward, PostNormBlock, PostNormDecoderBlock
 
 NORMED = "Each token's vector, normalised"
-TABLES = "The learned weights that turn each token's vector into a query, a key and a value."
+WEIGHTS_NOTE = "These learned weights turn each token's vector into a query, a key and a value."
 
 
 def block_sections(
@@ -26,31 +26,31 @@ def block_sections(
     Args:
         block: a block of an encoder or a decoder.
         source: the block's input.
-        layer: its number, from 0.
-        name: the start of the sections' titles, such as "block 0 of 4".
+        layer: the number of the block, from 0.
+        name: the start of the sections' titles, such as "Block 0 of 4".
         memory: the encoder's output, for a decoder's block.
         side: "encoder" or "decoder", in a model that has both.
         attending: arguments of the block's self-attention, such as `causal`.
     """
     post = isinstance(block, PostNormBlock | PostNormDecoderBlock)
-    order = "norm after the sum (post-norm)" if post else "norm before it (pre-norm)"
+    order = "norm last (post-norm)" if post else "norm first (pre-norm)"
     sections: list[Section] = []
 
     def add(title: str, part: str, norm: nn.Module, inner: Callable[[Stage], list[Stage]]) -> None:
-        before = sections[-1].stages[-1] if sections else source
+        previous = sections[-1].stages[-1] if sections else source
         stages: list[Stage] = []
         if not post:
-            about = f"{NORMED}: the input of {part}."
-            stages.append(norm_stage("normed", before, norm, about))
-        stages += inner(stages[-1] if stages else before)
+            sentence = f"{NORMED}: the input of {part}."
+            stages.append(norm_stage("normed", previous, norm, sentence))
+        stages += inner(stages[-1] if stages else previous)
         sentence = f"The residual sum: the output of {part} is added to each token's vector."
-        stages.append(sum_stage(f"sum after {part}", [before, stages[-1]], sentence))
+        stages.append(sum_stage(f"sum after {part}", [previous, stages[-1]], sentence))
         if post:
-            about = f"{NORMED} after the sum: Add & Norm in document 004."
-            stages.append(norm_stage("normed", stages[-1], norm, about))
+            sentence = f"{NORMED} after the sum (Add & Norm in document 004 by Zhang)."
+            stages.append(norm_stage("normed", stages[-1], norm, sentence))
         sections.append(Section(f"{name}: {title}, {order}", tuple(stages), part, side, layer))
 
-    attend = functools.partial(attention_stages, tables=TABLES)
+    attend = functools.partial(attention_stages, weights_note=WEIGHTS_NOTE)
     title = "masked self-attention" if attending.get("causal") else "self-attention"
     add(title, "attention", block.attend_norm,
         lambda inputs: attend(block.attend, inputs, **attending))  # fmt: skip
@@ -63,21 +63,21 @@ def block_sections(
 
 
 def _feed_forward(layer: FeedForward | GatedFeedForward, source: Stage) -> list[Stage]:
-    """Return the stages of the feed-forward layer: inner width, activation, output."""
+    """Return the stages of the feed-forward layer: first layer, activation, second layer."""
     width, hidden = source.shape[-1], layer.output.in_features
-    inner = f"Each token's vector, on its own, becomes wider: from {width:,} to {hidden:,} numbers."
+    inner = f"Each token's vector is widened separately, from {width:,} to {hidden:,} numbers."
     if isinstance(layer, GatedFeedForward):
-        about = ("The weights of the gate.", inner)
-        stages = linear_stages("gate", source, layer.enter, "W_gate", about, slice(0, hidden))
-        about = ("The weights of the vectors that the gate multiplies.", inner)
-        stages += linear_stages("up", source, layer.enter, "W_up", about, slice(hidden, None))
+        texts = ("The weights of the gate.", inner)
+        stages = linear_stages("gate", source, layer.enter, "W_gate", texts, slice(0, hidden))
+        texts = ("The weights of the vectors that the gate multiplies.", inner)
+        stages += linear_stages("up", source, layer.enter, "W_up", texts, slice(hidden, None))
         stages.append(activation_stage(stages[1], layer.gate, stages[3]))
     else:
-        about = ("The weights that widen each vector.", inner)
-        stages = linear_stages("inner", source, layer.enter, "W_inner", about)
+        texts = ("The weights that widen each vector.", inner)
+        stages = linear_stages("inner", source, layer.enter, "W_inner", texts)
         stages.append(activation_stage(stages[-1], layer.activation))
-    about = (
-        f"The weights that bring {hidden:,} numbers back to {layer.output.out_features:,}.",
-        "The output of feed-forward, as wide as the model's vectors.",
+    texts = (
+        f"The weights that reduce {hidden:,} numbers to {layer.output.out_features:,} again.",
+        "The output of the feed-forward layer, as wide as its input.",
     )
-    return stages + linear_stages("fed", stages[-1], layer.output, "W_back", about, kind="fed")
+    return stages + linear_stages("fed", stages[-1], layer.output, "W_back", texts, kind="fed")

@@ -37,12 +37,12 @@ from heedful.models.gpt import GPT
 from heedful.models.seq2seq import Seq2Seq
 
 Pieces = Callable[[Iterable[int]], Sequence[str]]
-LEARNED = "All vectors and weights are the model's own, learned in training."
+LEARNED = "All vectors and weights come from the trained model."
 ORDERS = {
     "post": "Each residual sum is followed by a norm (post-norm), as in document 004 (Zhang) and "
-    "the 2017 paper.",
-    "pre": "Norms come before attention and feed-forward (pre-norm); in document 004 and the 2017 "
-    "paper they follow the residual sums (--norm-order post).",
+    "in Vaswani et al. (2017).",
+    "pre": "Norms come before attention and feed-forward (pre-norm). In document 004 (Zhang) and "
+    "in Vaswani et al. (2017), norms follow the residual sums (`heedful train --norm-order post`).",
 }
 
 
@@ -55,15 +55,15 @@ def explain_gpt(
     Args:
         model: a GPT in evaluation mode, on any device.
         ids: the tokens' ids, (1, N), on the same device.
-        pieces: returns the text of each of a list of ids, such as a tokenizer's `pieces`.
-        layer: the block to show in detail, from 0; each other block is one stage.
+        pieces: a function that returns a label for each id, such as a tokenizer's `pieces`.
+        layer: the block to show in detail, from 0; each other block is a single stage.
         head: the head to show, from 0.
 
     Raises:
         ArgumentError: the model has no such layer or head, or the text exceeds its context.
     """
     config = model.config
-    about = _about("a GPT", model, pieces, layer, head, config.layers)
+    fields = _common_fields("a GPT", model, pieces, layer, head, config.layers)
     check_ids(ids, config.vocabulary, config.context_length)
     count = ids.shape[1]
     rotary = None
@@ -78,11 +78,11 @@ def explain_gpt(
     end = (final, *_predictions(final, model.head, config.tied, "as the next token"))
     sections.append(Section("From the last states to the next token", end, "words"))
     return Explanation(
-        **about,
+        **fields,
         tokens=tuple(pieces(ids[0].tolist())),
         sections=tuple(sections),
         predicted="tokens after",
-        answers=(answer(end[-1], count - 1, about["vocabulary"]),),
+        answers=(answer(end[-1], count - 1, fields["vocabulary"]),),
     )
 
 
@@ -101,16 +101,16 @@ def explain_bert(
 
     Args:
         model: a BERT in evaluation mode, on any device.
-        ids: the tokens' ids with the special tokens, (1, N), on the same device.
-        segments: the index, 0 or 1, of the text that each token belongs to, (1, N).
+        ids: the ids of all tokens, including special tokens, (1, N), on the same device.
+        segments: for each token, the index (0 or 1) of its text, (1, N).
         pieces, layer, head: as in `explain_gpt`.
-        mask: the id of [MASK].
+        mask: the id of [MASK]; None predicts no words.
 
     Raises:
         ArgumentError: as in `explain_gpt`.
     """
     config = model.config
-    about = _about("a BERT", model, pieces, layer, head, config.layers)
+    fields = _common_fields("a BERT", model, pieces, layer, head, config.layers)
     check_ids(ids, config.vocabulary, config.context_length)
     embedded = _bert_input(model, ids[0], segments[0])
     sections = [Section("From text to vectors", tuple(embedded))]
@@ -121,19 +121,19 @@ def explain_bert(
         final = _final_states("final", last, nn.Identity())
         sections.append(Section("The last states", (final,)))
         missing = (
-            "The model has no masked-word head, so it predicts no words. The walk ends at the "
-            "states above, which are often combined into one vector for the text."
+            "The model has no masked-word head, so it predicts no words. The walk ends at the last "
+            "states, which such models often combine into a single vector for the text."
         )
     else:
         end = tuple(_masked_word_head(last, model.head))
         sections.append(Section("From the last states to a word", end, "words"))
         positions = [n for n, id in enumerate(ids[0].tolist()) if id == mask]
-        answers = [answer(end[-1], position, about["vocabulary"]) for position in positions]
+        answers = [answer(end[-1], position, fields["vocabulary"]) for position in positions]
         if not answers:
-            word = "[MASK]" if mask is None else about["vocabulary"][mask]
+            word = "[MASK]" if mask is None else fields["vocabulary"][mask]
             missing = f"Write {word} in place of a word, and the model predicts that word."
     return Explanation(
-        **about,
+        **fields,
         tokens=tuple(pieces(ids[0].tolist())),
         sections=tuple(sections),
         predicted="words for",
@@ -150,8 +150,8 @@ def explain_seq2seq(
 
     Args:
         model: an encoder–decoder in evaluation mode, on any device.
-        source: ids (1, M), with the model's end token.
-        target: ids (1, N) of the target so far, with the model's begin token.
+        source: ids (1, M) of the source, with the end token.
+        target: ids (1, N) of the target so far, with the begin token.
         pieces, head: as in `explain_gpt`.
         layer: the block of the encoder and of the decoder to show in detail, from 0.
 
@@ -159,7 +159,7 @@ def explain_seq2seq(
         ArgumentError: as in `explain_gpt`.
     """
     config, counts = model.config, (len(model.encoder), len(model.decoder))
-    about = _about("an encoder–decoder", model, pieces, layer, head, *counts)
+    fields = _common_fields("an encoder–decoder", model, pieces, layer, head, *counts)
     for name, ids in (("source", source), ("target", target)):
         check_ids(ids, config.vocabulary, config.context_length, name=name)
     embedded = _seq2seq_input(model, source[0], "memory")
@@ -178,19 +178,19 @@ def explain_seq2seq(
     sections.append(Section("From the last states to the next token", end, "words"))
     positions = range(target.shape[1])
     return Explanation(
-        **about,
+        **fields,
         tokens=tuple(pieces(target[0].tolist())),
         memory=tuple(pieces(source[0].tolist())),
         sections=tuple(sections),
         predicted="tokens after",
-        answers=tuple(answer(end[-1], position, about["vocabulary"]) for position in positions),
+        answers=tuple(answer(end[-1], position, fields["vocabulary"]) for position in positions),
     )
 
 
-def _about(
+def _common_fields(
     kind: str, model: Any, pieces: Pieces, layer: int, head: int, *layers: int
 ) -> dict[str, Any]:
-    """Return the fields of `Explanation` that describe the model; check layer and head."""
+    """Check layer and head, and return the fields of `Explanation` that all models share."""
     config = model.config
     check_index("layer", layer, max(layers))
     check_index("head", head, config.heads)
@@ -211,17 +211,18 @@ def _all_blocks(
     blocks: nn.ModuleList, source: Stage, layer: int, name: str, memory: Stage | None = None,
     side: str = "", **attending: Any,
 ) -> list[Section]:  # fmt: skip
-    """Return the sections of all blocks: the block `layer` in detail, each other as one stage."""
+    """Return the sections of all blocks: all stages of block `layer`, one stage for any other."""
     sections: list[Section] = []
     memories = [] if memory is None else [memory.numbers()[None]]
 
     def run(numbers: range, states: Tensor) -> Tensor:
-        """Run blocks, append a stage for each, and return their output."""
+        """Run some blocks, append a section with a stage for each, and return the last output."""
         stages = []
         for number in numbers:
             output = blocks[number](states[None], *memories, **attending)[0]
             lengths = (output - states).norm(dim=-1) / states.norm(dim=-1).clamp_min(1e-12)
-            sentence = f"changes each token by {lengths.mean():.2f} times its length, on average"
+            change = f"{lengths.mean():.2f} times its length"
+            sentence = f"changes each token's vector by {change}, on average"
             formula = f"states = {name} {number}(states)"
             stages.append(stored(f"{name} {number}", output, formula, sentence, source.rows))
             states = output
@@ -244,24 +245,25 @@ def _all_blocks(
 
 
 def _final_states(name: str, states: Stage, norm: nn.Module) -> Stage:
-    """Return the stage of the states after all blocks and after the final norm, if any."""
+    """Return the stage of the states after all blocks and the final norm, if the model has one."""
     if isinstance(norm, nn.Identity):
         return stored(name, states.numbers(), f"{name} = {states.name}",
-                            "The output of the last block, which ends with a norm.",
-                            states.rows, sources=(states,), reads="number")  # fmt: skip
-    return norm_stage(name, states, norm, "The final norm, after all blocks.")
+                      "The output of the last block, which ends with a norm.",
+                      states.rows, sources=(states,), reads="number")  # fmt: skip
+    return norm_stage(name, states, norm, "Each token's vector after all blocks, normalised.")
 
 
-def _predictions(states: Stage, head: nn.Linear, tied: bool, where: str) -> list[Stage]:
+def _predictions(states: Stage, head: nn.Linear, tied: bool, ending: str) -> list[Stage]:
     """Return the stages of the output weights, logits and probabilities (N, V).
 
-    Each row, as wide as the vocabulary, is computed on request. `where` ends the logits' sentence.
+    Rows of logits and probabilities are computed on request. `ending` is the end of the logits'
+    sentence, such as "as the next token".
     """
     width, size = head.in_features, head.out_features
-    about = "The token table, transposed (tied weights)" if tied else "A separate output table"
+    origin = "The embedding table, transposed (tied weights)" if tied else "A separate table"
     table = stored(
         "W_vocabulary", head.weight.detach().T, "",
-        f"{about}: {width} numbers for each of {size:,} tokens.", "width", columns="vocabulary",
+        f"{origin}: {width} numbers for each of {size:,} tokens.", "width", columns="vocabulary",
     )  # fmt: skip
     vectors, bias = states.numbers(), bias_of(head)
 
@@ -280,7 +282,7 @@ def _predictions(states: Stage, head: nn.Linear, tied: bool, where: str) -> list
         numbers = raw([row], range(size))[0].double()
         return numbers, float(numbers.exp().sum())
 
-    def how(_: int, row: int, column: int) -> Formula:
+    def number_formula(_: int, row: int, column: int) -> Formula:
         numbers, total = row_sum(row)
         return Formula("e^{} / {}", (float(numbers[column]), total))
 
@@ -288,31 +290,34 @@ def _predictions(states: Stage, head: nn.Linear, tied: bool, where: str) -> list
     logits = Stage(
         "logits", shape,
         f"logits = {states.name} · W_vocabulary" + ("" if bias is None else " + bias"),
-        f"A score for each of the {size:,} tokens of the vocabulary: how well it fits {where}.",
+        f"A score for each of the {size:,} tokens of the vocabulary: how well that token fits "
+        f"{ending}.",
         states.rows, "vocabulary", raw, (states, table), bias=bias,
     )  # fmt: skip
     probabilities = Stage(
         "probabilities", shape, "probabilities = e^logit / sum of e^logit over all tokens",
         "Softmax turns each row of logits into positive probabilities that sum to 1.",
-        states.rows, "vocabulary", shares, how=how, sources=(logits,), reads="row",
+        states.rows, "vocabulary", shares, number_formula=number_formula, sources=(logits,),
+        reads="row",
     )  # fmt: skip
     return [table, logits, probabilities]
 
 
 def _masked_word_head(states: Stage, head: MaskedWordHead) -> list[Stage]:
     """Return the stages of a BERT's masked-word head: layer, activation, norm, predictions."""
-    about = ("The weights of the masked-word head.", "The first layer of the masked-word head.")
-    stages = linear_stages("transformed", states, head.transform, "W_transform", about)
+    layer = "the first layer of the masked-word head"
+    sentences = (f"The weights of {layer}.", f"The output of {layer}.")
+    stages = linear_stages("transformed", states, head.transform, "W_transform", sentences)
     stages.append(activation_stage(stages[-1], head.activation))
-    sentence = "Normalised, to be compared with each row of the token table."
+    sentence = "Each vector, normalised. Next it is compared with each row of the embedding table."
     stages.append(norm_stage("normed", stages[-1], head.norm, sentence))
-    return [*stages, *_predictions(stages[-1], head.output, tied=True, where="at this position")]
+    return [*stages, *_predictions(stages[-1], head.output, tied=True, ending="at this position")]
 
 
 def _ids(ids: Tensor, rows: str = "tokens") -> Stage:
     return stored(
         "ids", ids[:, None], "id = index of the token in the vocabulary",
-        "The id of each token: a model reads numbers, not letters.", rows, columns="id",
+        "The id of each token, because a model reads numbers, not letters.", rows, columns="id",
     )  # fmt: skip
 
 
@@ -343,11 +348,11 @@ def _gpt_input(model: GPT, ids: Tensor) -> list[Stage]:
 
 
 def _convolved(embeddings: Stage, convolution: ShortConvolution) -> list[Stage]:
-    """Return the stages of a short convolution over the tokens before each token."""
+    """Return the stages of a short convolution, a weighted sum of the vectors before each token."""
     weights = [weight.detach() for weight in convolution.weights]
     x, reach = embeddings.numbers(), convolution.reach
 
-    def how(head: int, row: int, column: int) -> Formula:
+    def number_formula(head: int, row: int, column: int) -> Formula:
         pairs = [
             (float(x[row - back, column]), float(weight[column]))
             for back, weight in enumerate(weights, 1)
@@ -356,30 +361,31 @@ def _convolved(embeddings: Stage, convolution: ShortConvolution) -> list[Stage]:
         numbers = tuple(number for pair in pairs for number in pair)
         return Formula(" + ".join("{} × {}" for _ in pairs) or "no token before", numbers)
 
-    which = "vector of the token" if reach == 1 else f"vectors of the {reach} tokens"
-    before = stored(
-        "before", convolution.before(x[None])[0] + 0.0,  # turns −0 into 0
+    vectors = "vector of the token" if reach == 1 else f"vectors of the {reach} tokens"
+    context = stored(
+        "before", convolution.sum_of_previous(x[None])[0] + 0.0,  # turns −0 into 0
         f"before = Σ weights[i] · embeddings[{'i tokens' if reach > 1 else 'a token'} back]",
-        f"A short convolution: the {which} before, each number multiplied by a learned weight"
-        f"{', and summed' if reach > 1 else ''}.", "tokens", how=how,
+        f"A short convolution: {'the sum of ' * (reach > 1)}the {vectors} before, each number "
+        "multiplied by a learned weight.", "tokens", number_formula=number_formula,
     )  # fmt: skip
-    sentence = "The token's own vector plus the result of the short convolution."
-    return [before, sum_stage("joint", [embeddings, before], sentence)]
+    sentence = "The token's vector plus the result of the short convolution."
+    return [context, sum_stage("joint", [embeddings, context], sentence)]
 
 
 def _bert_input(model: Bert, ids: Tensor, segments: Tensor) -> list[Stage]:
     """Return the stages from ids to a BERT's first block."""
     sides = lookup_stage(
         "segments", model.segments(segments), "segments = table[0 or 1]",
-        "The vector of the text that the token belongs to: row 0 for the first text of a pair, "
-        "row 1 for the second.", segments,
+        "A vector for the text to which the token belongs: row 0 of the table for the first text "
+        "of a pair, row 1 for the second.", segments,
     )  # fmt: skip
     parts = [
         _embeddings(model.tokens, ids), sides, _learned_positions(model.positions, len(ids))
     ]  # fmt: skip
     total = sum_stage("sum", parts, "The sum of the three vectors of each token.")
-    about = "Each token's vector, normalised: the input of the first block."
-    return [_ids(ids), *parts, total, norm_stage("input", total, model.norm, about, kind="input")]
+    sentence = "Each token's vector, normalised: the input of the first block."
+    normed = norm_stage("input", total, model.norm, sentence, kind="input")
+    return [_ids(ids), *parts, total, normed]
 
 
 def _seq2seq_input(model: Seq2Seq, ids: Tensor, rows: str) -> list[Stage]:
@@ -389,9 +395,9 @@ def _seq2seq_input(model: Seq2Seq, ids: Tensor, rows: str) -> list[Stage]:
     root, x = math.sqrt(width), table(ids)
     embeddings = stored(
         "embeddings", root * x, f"embeddings = √{width} × table[id]",
-        f"Each token's row of the embedding table: {width} numbers, each times √{width}.",
-        rows, how=lambda head, row, column: Formula("{} × {}", (root, float(x[row, column]))),
-        kind="embeddings",
+        f"Each token's row of the embedding table: {width} numbers, multiplied by √{width}.",
+        rows, kind="embeddings",
+        number_formula=lambda _, row, column: Formula("{} × {}", (root, float(x[row, column]))),
     )  # fmt: skip
     positions = sinusoid_stage(model.positions[: len(ids)].to(x.dtype), rows)
     total = sum_stage("input", [embeddings, positions], POSITION_SUM, "input")

@@ -1,6 +1,6 @@
-"""Stages, the single steps of a model, and explanations, which hold all stages of a text.
+"""The types of an explanation: a `Stage` is a step of a model, an `Explanation` has all stages.
 
-Both are data without any display: terminal pages, web pages, pictures and JSON are made of them.
+They are data only; `views/` turns them into terminal output, web pages, pictures and JSON.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Part: TypeAlias = Callable[[Sequence[int], Sequence[int]], Tensor]
 
 
 class Formula(NamedTuple):
-    """How one number is computed: a text with a placeholder for each number of the computation.
+    """The formula of one number: a text with a placeholder {} for each number in the formula.
 
-    Without numbers, the text names the source of the number, such as a row of a table.
+    If `numbers` is empty, the text names the source of the number, such as a row of a table.
 
     >>> Formula("{} + {}", (0.5, 0.25)).text.format(0.5, 0.25)
     '0.5 + 0.25'
@@ -30,26 +30,27 @@ class Formula(NamedTuple):
     numbers: tuple[float | int, ...]
 
 
-How: TypeAlias = Callable[[int, int, int], Formula]
+NumberFormula: TypeAlias = Callable[[int, int, int], Formula]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of a model: its name, shape, formula, a sentence about it, and its numbers.
+    """One step of a model: its name, shape, formula, an explaining sentence, and its numbers.
 
     `shape` is (rows, columns) or (heads, rows, columns). `rows` and `columns` name these axes:
     "tokens", "memory" (the tokens of the second text, which an encoder reads), "vocabulary", "id"
     or "width". `part(rows, columns)` returns the numbers of some rows and columns, for every head.
 
-    If each number is a sum of products, `factors` are the two stages that are multiplied, and
-    `bias`, (columns) or (heads, columns), is added. If not, `how(head, row, column)` returns the
-    formula of one number, `sources` are the stages that it uses, and `reads` is the part of each
-    that it uses: the "number" at the same place, the "row", the "pair" of numbers half a row apart,
-    or the number in one of the joined heads ("head"). `chain` lists the shapes of the reshaping,
-    with the batch axis. Stages with the same `step` are shown together. `kind` is the role of the
-    stage, for views: "table", "embeddings", "positions", "input", "memory", "query", "key",
-    "value", "scores", "scaled", "masked", "weights", "context", "joined", "output", "inner",
-    "fed", "sum" or "norm".
+    If the stage is a matrix product, `factors` are the two stages that are multiplied, and `bias`,
+    (columns) or (heads, columns), is added. Otherwise `number_formula(head, row, column)` returns
+    the formula of one number, and `sources` are the stages that the formula uses. `reads` names
+    the part of each source that it uses: the "number" at the same row and column, the "row", the
+    "pair" of numbers half a row apart, or a number of one of the joined heads ("head").
+
+    `chain` lists the shapes before and after each reshaping, with the batch axis. Stages with the
+    same `step` are shown together. `kind` is the stage's role in views: "table", "embeddings",
+    "positions", "input", "memory", "query", "key", "value", "scores", "scaled", "masked",
+    "weights", "context", "joined", "output", "inner", "fed", "sum" or "norm".
     """
 
     name: str
@@ -61,7 +62,7 @@ class Stage:
     part: Part = field(repr=False)
     factors: tuple[Stage, Stage] | None = field(default=None, repr=False)
     bias: Tensor | None = field(default=None, repr=False)
-    how: How | None = field(default=None, repr=False)
+    number_formula: NumberFormula | None = field(default=None, repr=False)
     sources: tuple[Stage, ...] = field(default=(), repr=False)
     reads: str = ""
     chain: tuple[tuple[int, ...], ...] = ()
@@ -73,14 +74,20 @@ class Stage:
         return self.part(range(self.shape[-2]), range(self.shape[-1]))
 
     def of_head(self, head: int, heads: int, rows: Sequence[int], columns: Sequence[int]) -> Tensor:
-        """Return the part that one of H query heads uses, (rows, columns); groups share a head."""
+        """Return the part that query head `head` of `heads` uses, (rows, columns).
+
+        With grouped heads, several query heads use the same part.
+        """
         part = self.part(rows, columns)
         return part[head * len(part) // heads] if part.ndim == 3 else part
 
     def terms(
         self, row: int, column: int, head: int = 0, heads: int = 1
     ) -> tuple[Tensor, Tensor, float | None]:
-        """Return the two vectors whose dot product is a number, and its bias; needs `factors`."""
+        """Return two vectors and a bias or None: their dot product plus the bias is one number.
+
+        The stage must have `factors`.
+        """
         left, right = cast("tuple[Stage, Stage]", self.factors)
         vector = left.of_head(head, heads, [row], range(left.shape[-1]))[0]
         if self.columns in ("tokens", "memory"):
@@ -92,13 +99,16 @@ class Stage:
         return vector, weights, float(bias[column])
 
     def formula_of(self, row: int, column: int, head: int = 0, heads: int = 1) -> Formula:
-        """Return the formula of the number at a row and a column; needs `how`."""
+        """Return the formula of the number at a row and a column; needs `number_formula`."""
         stored_head = head * self.shape[0] // heads if len(self.shape) == 3 else 0
-        return cast("How", self.how)(stored_head, row, column)
+        return cast("NumberFormula", self.number_formula)(stored_head, row, column)
 
 
 def row_reader(stage: Stage) -> Callable[[int, int], list[float]]:
-    """Return a function (head, row) that computes and caches rows; head is 0 if there are none."""
+    """Return a function (head, row) that returns a row of a stage, and caches rows.
+
+    `head` is 0 if the stage has no heads.
+    """
 
     @functools.lru_cache(maxsize=64)
     def read(head: int, row: int) -> list[float]:
@@ -109,7 +119,7 @@ def row_reader(stage: Stage) -> Callable[[int, int], list[float]]:
 
 
 class Likely(NamedTuple):
-    """A token that is likely at a position, and its probability among all tokens."""
+    """A likely token, its id and its probability."""
 
     token: str
     id: int
@@ -117,9 +127,9 @@ class Likely(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A model's prediction at one position: its likeliest tokens, in order of probability."""
+    """A model's prediction at one position: the likeliest tokens, in order of probability."""
 
-    place: int
+    position: int
     likeliest: tuple[Likely, ...]
 
 
@@ -127,9 +137,10 @@ class Answer(NamedTuple):
 class Section:
     """Stages that belong together: a layer's attention, its feed-forward, the predictions.
 
-    `kind` is "vectors" (from text to vectors, or states), "attention", "cross-attention",
-    "feed-forward", "blocks" (each stage is a block, shown as one line) or "words". `side` is
-    "encoder" or "decoder" in a model that has both. `layer` is the block of the stages, from 0.
+    `kind` is "vectors" (from text to vectors, or final states), "attention", "cross-attention",
+    "feed-forward", "blocks" (each stage is a block, shown as one line) or "words" (predictions).
+    `side` is "encoder" or "decoder" in a model that has both. `layer` is the number of the block
+    that the stages belong to, from 0.
     """
 
     title: str
@@ -139,15 +150,15 @@ class Section:
     layer: int | None = None
 
     def of_kind(self, kind: str) -> Stage | None:
-        """Return the first stage of a kind, or None."""
+        """Return the first stage of a kind, or None if there is none."""
         return next((stage for stage in self.stages if stage.kind == kind), None)
 
     def stage(self, name: str) -> Stage:
         """Return the stage with this name."""
         return next(stage for stage in self.stages if stage.name == name)
 
-    def before(self, stage: Stage) -> Stage:
-        """Return the stage before another."""
+    def stage_before(self, stage: Stage) -> Stage:
+        """Return the stage that precedes the given stage."""
         return self.stages[self.stages.index(stage) - 1]
 
 
@@ -155,10 +166,11 @@ class Section:
 class Explanation:
     """All steps of a text through attention or through a whole model, in sections.
 
-    `tokens` are the queries' tokens, `memory` those of the second text, if there is one. `notes`
-    explain where the numbers come from. `head` is the head to show, of `heads`. `vocabulary` names
-    the ids of a model. `answers` are its predictions, `predicted` is what they predict, such as
-    "tokens after", and `missing` is the reason if there are none.
+    `tokens` are the tokens of the queries, `memory` the tokens of the second text, if any. `notes`
+    explain the origin of the numbers. Views show the head `head` of `heads` and the block `layer`
+    of `layers`. `vocabulary` has the label of each id of a model. `answers` are the model's
+    predictions. `predicted` names them in headings, such as "tokens after". `missing` is a message
+    for the reader if there are no predictions.
     """
 
     title: str
@@ -181,47 +193,48 @@ class Explanation:
         return tuple(stage for section in self.sections for stage in section.stages)
 
     def labels(self, kind: str) -> Sequence[str]:
-        """Return the names along an axis, such as "tokens"; the numbers of a vector have none."""
+        """Return the labels along an axis of a stage, such as "tokens"; empty for "width"."""
         names = {"tokens": self.tokens, "memory": self.memory, "vocabulary": self.vocabulary}
         return names.get(kind, ())
 
-    def answer(self, place: int) -> Answer | None:
+    def answer(self, position: int) -> Answer | None:
         """Return the prediction at a position, or None if the model predicts no tokens."""
         stages = self.sections[-1].stages
         if not self.vocabulary or stages[-1].columns != "vocabulary":
             return None
-        return answer(stages[-1], place, self.vocabulary)
+        return answer(stages[-1], position, self.vocabulary)
 
     def stage(self, name: str) -> Stage:
         """Return the first stage with this name."""
         return next(stage for stage in self.stages if stage.name == name)
 
-    def places(self, query: str) -> list[int]:
-        """Return the positions of a word among the tokens, from 0, or the position 4 for `@4`.
+    def positions_of(self, word: str) -> list[int]:
+        """Return the positions of a word among the tokens, from 0; "@4" is the position 4.
 
         Raises:
-            ArgumentError: the text has no such word or position.
+            ArgumentError: the text lacks the word or the position.
         """
-        for same in (str, _bare, lambda token: _bare(token).casefold()):
-            matches = [n for n, token in enumerate(self.tokens) if same(token) == same(query)]
+        for normalise in (str, _bare, lambda token: _bare(token).casefold()):
+            key = normalise(word)
+            matches = [n for n, token in enumerate(self.tokens) if normalise(token) == key]
             if matches:
                 return matches
-        number = query.removeprefix("@")
-        if query != number and number.isdecimal() and int(number) < len(self.tokens):
+        number = word.removeprefix("@")
+        if word != number and number.isdecimal() and int(number) < len(self.tokens):
             return [int(number)]
-        some = ", ".join(dict.fromkeys(self.tokens[:12])) + (", …" if len(self.tokens) > 12 else "")
+        examples = ", ".join(dict.fromkeys(self.tokens[:12])) + ", …" * (len(self.tokens) > 12)
         raise ArgumentError(
-            f"no token {query!r} in the text",
-            expected=f"one of {some}, or a position such as @{len(self.tokens) - 1}",
+            f"no token {word!r} in the text",
+            expected=f"one of {examples}, or a position such as @{len(self.tokens) - 1}",
         )
 
 
-def answer(probabilities: Stage, place: int, names: Sequence[str], count: int = 10) -> Answer:
-    """Return the likeliest tokens at a position, from a stage of probabilities (N, V)."""
+def answer(probabilities: Stage, position: int, names: Sequence[str], count: int = 10) -> Answer:
+    """Return the `count` likeliest tokens at a position, from a stage of probabilities (N, V)."""
     size = probabilities.shape[-1]
-    top = probabilities.part([place], range(size))[0].topk(min(count, size))
+    top = probabilities.part([position], range(size))[0].topk(min(count, size))
     return Answer(
-        place,
+        position,
         tuple(
             Likely(names[id], id, share)
             for id, share in zip(top.indices.tolist(), top.values.tolist(), strict=True)
@@ -237,7 +250,7 @@ def stored(
     rows: str,
     factors: tuple[Stage, Stage] | None = None,
     columns: str = "width",
-    **more: Any,
+    **fields: Any,
 ) -> Stage:
     """Return a stage that stores all its numbers, (rows, width) or (heads, rows, width)."""
 
@@ -245,7 +258,7 @@ def stored(
         return tensor[..., list(rows), :][..., list(columns)]
 
     shape = tuple(tensor.shape)
-    return Stage(name, shape, formula, sentence, rows, columns, part, factors, **more)
+    return Stage(name, shape, formula, sentence, rows, columns, part, factors, **fields)
 
 
 def check_index(name: str, index: int, count: int) -> None:

@@ -1,7 +1,7 @@
-"""Floor 0: atomic file writes, checksums that detect damage, and the identity of runs.
+"""Atomic file writes, checksums that detect damage, and the identity of runs.
 
-`atomic.py` writes a temporary file and renames it. `json_files.py` and `tensor_files.py` write
-through it. `checksums.py` detects damaged files, `run_identity.py` files of another run.
+`atomic.py` writes a temporary file and renames it; `json_files.py` and `tensor_files.py` use it.
+`checksums.py` detects damaged files. `run_identity.py` detects files of another run.
 """
 
 from heedful.files.atomic import (

@@ -42,18 +42,18 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def temporary_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a new file in the directory of `path` and remove it at the end. Raises `OSError`."""
+    """Open a new file in the directory of `path`, and remove it at the end; raises `OSError`."""
     file = open(path.parent / f".{os.urandom(8).hex()}.part", "x+b")  # noqa: SIM115
     try:
         with file:
             yield file
     finally:
-        with suppress(OSError):  # renamed, or the directory is gone and the first error reports it
+        with suppress(OSError):  # the file was renamed, or its directory is gone (already raised)
             os.unlink(file.name)
 
 
 def check_no_links(paths: Iterable[Path]) -> None:
-    """Refuse symbolic links in a run directory: writing would change or remove their targets.
+    """Raise an error for symbolic links in a run: writing would change or remove their targets.
 
     Raises:
         SaveError: one of the paths is a symbolic link.
@@ -62,29 +62,29 @@ def check_no_links(paths: Iterable[Path]) -> None:
         if path.is_symlink():
             raise SaveError(
                 f"{path} is a link to {os.readlink(path)}",
-                expected="a run whose files and directories are no links",
-                cause="a run that somebody else made, or moved in part",
-                remedy="remove the link, or replace it by a copy of its target",
+                expected="a run without symbolic links",
+                cause="a run that somebody else created, or moved in part",
+                remedy="remove the link, or replace it with a copy of its target",
             )
 
 
 def check_free(path: Path, overwrite: bool = False) -> None:
-    """Refuse an existing path, unless `overwrite` is true.
+    """Raise an error if a path exists, unless `overwrite` is true.
 
     Raises:
         SaveError: the path exists.
     """
     if path.exists() and not overwrite:
         raise SaveError(
-            f"{path} is there already",
-            expected="a name that is free",
-            remedy="choose another, or replace it with --overwrite",
+            f"{path} already exists",
+            expected="a path that does not exist",
+            remedy="choose another path, or replace this one with --overwrite",
         )
 
 
 @contextmanager
 def save_errors(path: Path) -> Iterator[None]:
-    """Turn an `OSError` while a path is written or removed into a `SaveError`."""
+    """Turn an `OSError` raised while writing or removing a path into a `SaveError`."""
     try:
         yield
     except SaveError:
@@ -116,8 +116,8 @@ def directory_lock(directory: Path) -> Iterator[None]:
         except Timeout as error:
             raise SaveError(
                 f"{directory} is being written by another process",
-                expected="one training at a time in a directory",
-                remedy="wait for it, stop it, or use another directory",
+                expected="one training run at a time in a directory",
+                remedy="wait for that process, stop it, or use another directory",
             ) from error
     try:
         yield
@@ -133,7 +133,7 @@ def make_directory(path: Path) -> None:
 
 def flush_directory(path: Path) -> None:
     """Flush a directory's entries to disk, so that a rename survives a power failure."""
-    if os.name == "nt":  # directories have no file descriptors there
+    if os.name == "nt":  # Windows cannot open directories
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -148,6 +148,6 @@ def read_error(
     """Return the error for a file that cannot be read."""
     return RunError(
         f"cannot read {path}: {error}",
-        cause="a damaged or truncated file, or one of another kind",
+        cause="a damaged or truncated file, or a file in another format",
         remedy=remedy,
     )

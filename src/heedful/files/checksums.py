@@ -1,4 +1,4 @@
-"""CRC-32 checksums, stored inside the files themselves, that detect damage.
+"""CRC-32 checksums, stored in the files that they protect.
 
 A checksum inside the file survives renaming and copying. CRC-32 detects any single damaged byte,
 and misses other damage once in four billion cases. It runs at about a gigabyte per second.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CHUNK = 1 << 20  # bytes; fits into the processor's cache
-DAMAGE_CAUSE = "a disk, or a copy of the file, that failed"
+DAMAGE_CAUSE = "a failing disk, or an incomplete copy"
 
 
 def digits(checksum: int) -> str:
@@ -46,23 +46,23 @@ def checksum_of_file(path: Path, end: int | None = None) -> int:
 class Checksums:
     """The stored checksums of a file's tensors, each compared at the first use of its tensor.
 
-    So a large file opens without reading all of it.
+    So opening a large file does not read all of it.
 
     Args:
         path: the path of the file.
-        tensors: the tensors by name, as read now.
-        written: the stored checksums by name; a tensor without a checksum is not compared.
+        tensors: the tensors by name.
+        stored: the stored checksums by name; a tensor without a checksum is not compared.
         remedy: the advice in the error for a damaged tensor.
     """
 
     def __init__(
-        self, path: Path, tensors: Mapping[str, Tensor], written: Mapping[str, Any], remedy: str
+        self, path: Path, tensors: Mapping[str, Tensor], stored: Mapping[str, Any], remedy: str
     ) -> None:
-        self.path, self.tensors, self.pending = path, tensors, dict(written)
+        self.path, self.tensors, self.pending = path, tensors, dict(stored)
         self.remedy = remedy
 
     def check(self, names: Iterable[str]) -> None:
-        """Compare these tensors with their checksums, unless compared before.
+        """Compare these tensors with their checksums; each tensor is compared only once.
 
         Raises:
             RunError: a tensor differs from its checksum.

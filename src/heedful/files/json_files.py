@@ -1,4 +1,4 @@
-"""JSON files: plain ones, and heedful's own with a checksum as their last entry, `crc32`."""
+"""JSON files, plain or with a checksum as the last entry, `crc32`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_checked_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write JSON atomically with a checksum as the last entry; `read_checked_json` compares it.
+    """Write JSON atomically with a checksum as its last entry, for `read_checked_json`.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "tea.json"
@@ -53,20 +53,20 @@ def read_json(path: Path) -> Any:
         raise RunError(
             f"no file {path}",
             expected="a complete directory, made by `heedful train` or in Hugging Face format",
-            remedy="check the path; fetch it again, or train again",
+            remedy="check the path, download the directory again, or train again",
         ) from None
     except (ValueError, OSError) as error:
         raise read_error(path, error) from error
 
 
 def read_checked_json(path: Path, is_heedful: Callable[[Any], bool] = lambda value: True) -> Any:
-    """Read a file of `write_checked_json`, compare its checksum, and return the other entries.
+    """Read JSON, compare the checksum of `write_checked_json`, and return the other entries.
 
     A file without a checksum is accepted without a check.
 
     Args:
         path: the file.
-        is_heedful: returns whether heedful wrote this content; other content is not checked.
+        is_heedful: returns whether heedful wrote this content; only such content is checked.
 
     Raises:
         RunError: the file is missing or damaged.
@@ -76,8 +76,8 @@ def read_checked_json(path: Path, is_heedful: Callable[[Any], bool] = lambda val
         return value
     if value.pop(CHECKSUM) != _checksum(value):
         raise RunError(
-            f"{path} is not what was written: its checksum does not fit",
+            f"{path} is not what was written: its checksum differs",
             cause=f"{DAMAGE_CAUSE}, or an edit by hand",
-            remedy=f"copy it again; after an edit by hand, remove its last entry, {CHECKSUM}",
+            remedy=f"copy the file again; after an edit by hand, remove the last entry, {CHECKSUM}",
         )
     return value

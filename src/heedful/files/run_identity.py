@@ -1,8 +1,8 @@
-"""The identity of a run, which detects files of another run in its directory.
+"""The identity of a run, to detect files of another run in its directory.
 
-`config.json` stores checksums of the files that are written once, before it. Files that change
-later (weights, checkpoints, metrics, the recipe) store the run's identity. Weights written by
-another program store no identity and are accepted.
+`config.json` stores checksums of the tokenizer and token files, which are final when it is written.
+Files that change later (weights, checkpoints, metrics, the recipe) store the run's identity.
+Weights written by another program have no identity and are accepted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RUN, TOKENIZER, TOKENS = "run", "tokenizer_crc32", "tokens_crc32"
 
 
 def identity(*parts: Any) -> str:
-    """Compute the identity of a run: a hash of its initial configuration, given as JSON values.
+    """Compute the identity of a run: a hash of its initial configuration, passed as JSON values.
 
     Two runs with the same configuration have the same identity, and byte-identical files.
 
@@ -32,13 +32,13 @@ def identity(*parts: Any) -> str:
 
 
 def is_heedful_config(description: Any) -> bool:
-    """Return whether the content of a `config.json` was written by heedful."""
+    """Return whether heedful wrote this content of a `config.json`."""
     kind = description.get("model_type") if isinstance(description, dict) else None
     return str(kind).startswith("heedful-")
 
 
 def read_config(directory: Path) -> Any:
-    """Read the `config.json` of a model's directory; compare the checksum of heedful's own.
+    """Read the `config.json` of a model; if heedful wrote it, compare its checksum.
 
     Raises:
         RunError: the file is missing or damaged.
@@ -53,7 +53,7 @@ def config_entry(directory: Path, entry: str) -> str | None:
 
 
 def check_same_run(path: Path, entry: str, value: str | None, directory: Path) -> None:
-    """Refuse a file whose identity or checksum differs from the one in its run's `config.json`.
+    """Raise an error if a file's identity or checksum differs from its run's `config.json`.
 
     Args:
         path: the file.
@@ -62,12 +62,12 @@ def check_same_run(path: Path, entry: str, value: str | None, directory: Path) -
         directory: the run directory.
 
     Raises:
-        RunError: the file is of another run.
+        RunError: the file belongs to another run, or `config.json` is damaged.
     """
     expected = config_entry(directory, entry)
     if value != expected and (expected or entry == RUN):
         raise RunError(
-            f"{path} is not of the run that {directory / CONFIG} describes",
-            cause="another run's file, or a damaged one",
+            f"{path} does not belong to the run that {directory / CONFIG} describes",
+            cause="a file of another run, or a damaged file",
             remedy="restore the right file, copy a run with all its files, or train again",
         )

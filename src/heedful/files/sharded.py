@@ -1,10 +1,10 @@
-"""Sharded checkpoints: each process writes the rows it holds; any number of processes reads them.
+"""Sharded checkpoints: each process writes its rows; any number of processes can read them.
 
-DIR/7/shard-00001-….safetensors   the first process's rows, and so on
+DIR/7/shard-00001-….safetensors   the rows of rank 0; 00002: of rank 1; …
 DIR/7/about.json                  the description, and each file's checksum
 
 The newest checkpoint has the highest number. `torch.distributed.checkpoint` writes and reads the
-files, as safetensors: its own format contains pickles, which can execute code when they are read.
+files, as safetensors: its own format contains pickles, which can execute code when loaded.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ if TYPE_CHECKING:
 
 ABOUT, SHARDS = "about.json", "shard-{}-*.safetensors"
 FILES = "files"  # the entry of a description that holds the checksums of the files
-VISIBLE_WITHIN = 20.0  # seconds until another machine's file must be visible on a shared disk
+VISIBLE_WITHIN = 20.0  # seconds to wait for files of other machines to appear on a shared disk
 
 
 def save_sharded(
     directory: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any], process: Processes
 ) -> None:
-    """Write tensors of which each process holds a part; all processes must call this.
+    """Write tensors whose rows are sharded over processes; all processes must call this.
 
     Raises:
-        SaveError: a process cannot write; the earlier checkpoint is intact.
+        SaveError: this process cannot write; the earlier checkpoint is intact.
+        OtherProcessError: another process cannot write.
     """
     from torch.distributed.checkpoint import CheckpointException, HuggingFaceStorageWriter, save
 
@@ -56,33 +57,33 @@ def save_sharded(
             save(detached, storage_writer=writer)
     except CheckpointException as error:
         if process.rank not in error.failures:
-            raise OtherProcessError("another process cannot save its part") from error
+            raise OtherProcessError("another process cannot save its rows") from error
         raise SaveError(
             f"cannot write {part}: {error.failures[process.rank][0]}",
             cause="a disk that is full, or not shared by all machines",
             remedy="files saved earlier are intact",
         ) from error
-    # Each process checks only its own files: those of other machines may not be visible yet
+    # Each process reads only its own files: files of other machines may not be visible yet
     paths = part.glob(SHARDS.format(f"{process.rank + 1:05}"))
     gathered = process.all_gather({path.name: digits(checksum_of_file(path)) for path in paths})
     if process.is_first:
         with save_errors(part):
             sums = {name: checksum for rank in gathered for name, checksum in rank.items()}
-            _await(part, sums)
+            _await_files(part, sums)
             write_checked_json(part / ABOUT, {**about, FILES: sums})
             os.replace(part, directory / str(number))
             flush_directory(directory)
-            remove_sharded(directory, but=number)
+            remove_sharded(directory, keep=number)
     process.barrier()
 
 
-def _await(part: Path, names: Mapping[str, str]) -> None:
-    """Wait until all files are visible: a shared disk shows those of other machines late."""
+def _await_files(part: Path, names: Mapping[str, str]) -> None:
+    """Wait until all files are visible: on a shared disk, files of other machines appear late."""
     deadline = time.monotonic() + VISIBLE_WITHIN
     while missing := [name for name in names if not (part / name).is_file()]:
         if time.monotonic() > deadline:
             raise SaveError(
-                f"{part} has not {missing[0]}, which another process wrote",
+                f"{part} lacks {missing[0]}, which another process wrote",
                 cause="machines that do not share the run's directory",
                 remedy="files saved earlier are intact; choose an --out that all machines share",
             )
@@ -96,9 +97,9 @@ def newest(directory: Path) -> Path | None:
 
 
 def latest_checkpoint(file: Path, directory: Path) -> Path | None:
-    """Return the later of a tensor file and the newest sharded checkpoint; None if neither exists.
+    """Return the later of a tensor file and the newest sharded checkpoint; None if there is none.
 
-    Both exist only if a process was killed just before it removed the older checkpoint.
+    Both exist if a process was killed just before it removed the older checkpoint.
     """
     paths = [path for path in (newest(directory), file) if path is not None and path.exists()]
     return max(paths, key=lambda path: read_metadata(path).get("step", -1), default=None)
@@ -110,30 +111,30 @@ def read_metadata(path: Path) -> dict[str, Any]:
         return description(path) or {}
     about = read_checked_json(path / ABOUT)
     if not isinstance(about, dict) or not isinstance(about.get(FILES), dict):
-        raise read_error(path / ABOUT, ValueError("it names no files"), RESTORE)
+        raise read_error(path / ABOUT, ValueError("it lists no files"), RESTORE)
     return {name: value for name, value in about.items() if name != FILES}
 
 
-def remove_sharded(directory: Path, but: int | None = None) -> None:
-    """Remove all sharded checkpoints, or all but one; a numbered directory is never partial."""
+def remove_sharded(directory: Path, keep: int | None = None) -> None:
+    """Remove all sharded checkpoints, except number `keep` if there is one."""
     with save_errors(directory):
         for path in directory.glob("[0-9]*"):
-            if path.name != str(but):
-                doomed = directory / f".{path.name}.part"
-                os.replace(path, doomed)
-                shutil.rmtree(doomed)
+            if path.name != str(keep):
+                part = directory / f".{path.name}.part"
+                os.replace(path, part)  # so that no numbered directory is ever incomplete
+                shutil.rmtree(part)
 
 
 def load_sharded(
-    checkpoint: Path, into: Callable[[str, tuple[int, ...]], Tensor], process: Processes
+    checkpoint: Path, allocate: Callable[[str, tuple[int, ...]], Tensor], process: Processes
 ) -> dict[str, Tensor]:
     """Read a checkpoint of `save_sharded`; the number of processes may differ.
 
     Args:
         checkpoint: the directory, from `newest`.
-        into: returns the tensor to fill, from its name and full shape; each process fills the
-            rows it holds of a sharded tensor.
-        process: this process; it verifies its share of the checksums.
+        allocate: returns the tensor to fill, from its name and full shape; of a sharded tensor,
+            each process fills only its own rows.
+        process: this process; it verifies its share of the files.
 
     Raises:
         RunError: a file is missing or damaged.
@@ -143,8 +144,8 @@ def load_sharded(
     sums = read_checked_json(checkpoint / ABOUT)[FILES]
     if {path.name for path in checkpoint.glob(SHARDS.format("*"))} != set(sums):
         raise RunError(
-            f"{checkpoint} has not the {len(sums)} files that were written",
-            cause="a copy of some of them",
+            f"{checkpoint} does not have the {len(sums)} files that were written",
+            cause="an incomplete copy",
             remedy=RESTORE,
         )
     for name in sorted(sums)[process.share(len(sums))]:
@@ -154,9 +155,9 @@ def load_sharded(
     reader = HuggingFaceStorageReader(str(checkpoint))
     try:
         shapes: Mapping[str, Any] = reader.read_metadata().state_dict_metadata
-        tensors = {name: into(name, tuple(about.size)) for name, about in shapes.items()}
+        tensors = {name: allocate(name, tuple(about.size)) for name, about in shapes.items()}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns that it reads without the process group
+            warnings.simplefilter("ignore")  # torch warns that no process group is used
             load(dict(tensors), storage_reader=reader, no_dist=True)
     except Exception as error:  # a damaged file whose checksum another process verifies
         raise read_error(checkpoint, error) from error

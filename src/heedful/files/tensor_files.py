@@ -1,8 +1,8 @@
-"""Named tensors as safetensors, with checksums of the header and of each tensor.
+"""Safetensors files with checksums of the header and of each tensor.
 
-The format is safetensors (Hugging Face), and its library reads the files. This module writes them
-itself, straight to the temporary file of `atomic_write`. The library would first write another
-temporary file, as large as the checkpoint, which remains on disk if the process is killed.
+The library `safetensors` (Hugging Face) reads the files. This module writes them itself,
+to the temporary file of `atomic_write`. The library would first write another temporary file, as
+large as the checkpoint, which remains on disk if the process is killed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from heedful.files.checksums import Checksums, checksum_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-LONGEST_HEADER = 100_000_000  # bytes; the limit of safetensors
+MAX_HEADER = 100_000_000  # bytes; the limit of safetensors
 # The header's own checksum, computed with these eight hexadecimal digits set to zero
 CHECKSUM = re.compile(rb'"header_crc32":"([0-9a-f]{8})"')
 RESTORE = "copy it again, or continue from an intact checkpoint"
@@ -43,14 +43,14 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
     dense = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     sums = {name: checksum_of(tensor) for name, tensor in dense.items()}
     with atomic_write(path) as file:
-        in_order = sorted(dense, key=lambda name: (-dense[name].itemsize, name))
-        file.write(_header(dense, in_order, {**about, SUMS: sums}))
-        for name in in_order:
+        names = sorted(dense, key=lambda name: (-dense[name].itemsize, name))
+        file.write(_header(dense, names, {**about, SUMS: sums}))
+        for name in names:
             file.write(_bytes_of(dense[name]))
 
 
 def _header(tensors: Mapping[str, Tensor], names: list[str], about: Mapping[str, Any]) -> bytes:
-    """Return a safetensors header, with its length before it and its checksum in it."""
+    """Return a safetensors header, preceded by its length; it contains its own checksum."""
     metadata = {"format": "pt", "header_crc32": "0" * 8, "heedful": json.dumps(about)}
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
@@ -76,7 +76,7 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read tensors and their description, and verify every checksum of `save_tensors`.
+    """Read the tensors and the description of a file; verify all checksums of `save_tensors`.
 
     Raises:
         RunError: the file is missing or damaged.
@@ -90,7 +90,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read tensors and their description without verifying checksums.
+    """Read the tensors and the description of a file, without verifying checksums.
 
     Raises:
         RunError: the file is missing, or is not in safetensors format.
@@ -100,7 +100,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not path.is_file():
         raise RunError(
             f"no file {path}",
-            cause="training stopped before it was first saved",
+            cause="training stopped before its first checkpoint",
             remedy="continue with `heedful train --resume`",
         )
     try:
@@ -124,7 +124,7 @@ def is_header_intact(path: Path) -> bool | None:
 
 
 def check_replaceable(path: Path, kind: str) -> None:
-    """Refuse to overwrite anything but a tensor file of a certain kind.
+    """Raise an error if a path exists, unless it is a tensor file of this kind.
 
     Args:
         path: the file to write.
@@ -135,9 +135,9 @@ def check_replaceable(path: Path, kind: str) -> None:
     """
     if path.exists() and not (path.is_file() and (description(path) or {}).get("format") == kind):
         raise SaveError(
-            f"{path} is there, and is no {kind}",
+            f"{path} exists and is not a {kind}",
             expected=f"the name of a new file, or a {kind}, which is replaced",
-            remedy="choose another name, in the command another --out",
+            remedy="choose another name (in the command: another --out)",
         )
 
 
@@ -146,12 +146,12 @@ def description(path: Path) -> dict[str, Any] | None:
 
     Returns:
         the description; empty if another program wrote the file or its header is truncated; None
-        if the file does not begin as safetensors do.
+        if this is not a safetensors file.
     """
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         begin = file.read(1)
-        if begin != b"{" or length > LONGEST_HEADER:
+        if begin != b"{" or length > MAX_HEADER:
             return None
         header = begin + file.read(length - 1)
     try:

@@ -1,4 +1,4 @@
-"""Floor 2: attention layers as modules, transformer blocks, and the key/value cache."""
+"""Attention layers as modules, transformer blocks, and the key/value cache."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Decorators that let a layer also accept a single sequence or NumPy arrays."""
+"""Decorators that let the methods of a layer also accept a single sequence or NumPy arrays."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ARRAYS = ("x", "memory", "mask")  # the arguments that may be arrays
 def takes_arrays(method: Callable[P, R]) -> Callable[P, R]:
     """Decorate a layer's method to accept NumPy arrays and return arrays, without gradients.
 
-    If the layer's weights and the arrays differ in type, it computes in the wider type, as NumPy
-    does: a float64 input gives a float64 result.
+    If the layer's weights and the arrays differ in type, the layer computes in the wider type, as
+    NumPy does: float64 arrays give a float64 result.
     """
     signature = inspect.signature(method)
 
@@ -45,15 +45,15 @@ def _call(
     dtypes = [tensor.dtype for tensor in (*weights.values(), tensors["x"])]
     widest = functools.reduce(torch.promote_types, dtypes)
     device = next((weight.device for weight in weights.values()), torch.device("cpu"))
-    placed = {
+    inputs = {
         name: tensor.to(device, widest if tensor.is_floating_point() else None)
         for name, tensor in tensors.items()
     }
     wider = {f"layer.{n}": w.to(widest) for n, w in weights.items() if w.dtype != widest}
     if not wider:
-        return method(layer, **{**arguments, **placed})
+        return method(layer, **{**arguments, **inputs})
     module = _Method(layer, method)
-    return torch.func.functional_call(module, wider, (), {**arguments, **placed})
+    return torch.func.functional_call(module, wider, (), {**arguments, **inputs})
 
 
 class _Method(nn.Module):
@@ -69,9 +69,9 @@ class _Method(nn.Module):
 
 
 def takes_unbatched(method: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a method of a batch (B, N, width) to also accept a single sequence (N, width).
+    """Decorate a method that takes a batch (B, N, width) to also accept a sequence (N, width).
 
-    The method then runs on a batch of one, so that masks and caches keep their meaning.
+    The method then runs on a batch of one sequence, so masks and caches work as for a batch.
     """
 
     @functools.wraps(method)

@@ -1,4 +1,4 @@
-"""Feed-forward layers, and transformer blocks with norms before (pre) or after (post) each part."""
+"""Feed-forward layers, and transformer blocks of the pre-norm and of the post-norm kind."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ GATES: dict[str, Callable[[Tensor], Tensor]] = {"swiglu": F.silu, "geglu": F.gel
 
 
 class GatedFeedForward(nn.Module):
-    """Gated linear unit: activation(gate) · up, where gate and up are halves of the hidden layer.
+    """Gated linear unit: activation(gate) · up; gate and up are the halves of the hidden layer.
 
     Args:
         width: of the input and the output.
@@ -89,8 +89,8 @@ def feed_forward(width: int, hidden: int, activation: str, bias: bool) -> nn.Mod
 class PreNormBlock(nn.Module):
     """x + attend(norm(x)), then x + feed(norm(x)): the order of GPT-2 and most models since.
 
-    Source: Xiong et al. 2020 (arXiv:2002.04745). Unlike the order of the 2017 paper, it trains
-    without warm-up.
+    Source: Xiong et al. 2020 (arXiv:2002.04745). Unlike blocks in the order of Vaswani et al. 2017,
+    these blocks train without warm-up.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class PreNormBlock(nn.Module):
 
 
 class PostNormBlock(PreNormBlock):
-    """norm(x + attend(x)), then norm(x + feed(x)): the order of the 2017 paper and of BERT."""
+    """norm(x + attend(x)), then norm(x + feed(x)): the order of Vaswani et al. 2017 and BERT."""
 
     def attention_input(self, x: Tensor) -> Tensor:
         """Return the input of the attention layer."""
@@ -158,8 +158,8 @@ class PreNormDecoderBlock(nn.Module):
     ) -> Tensor:
         """Map (B, N, width) to the same shape.
 
-        `memory` is (B, M, width); its mask and cache are those of `CrossAttention`. `attending` is
-        passed to the self-attention layer.
+        `memory` is (B, M, width). For its mask and cache see `CrossAttention.forward`. `attending`
+        is passed to the self-attention layer.
         """
         x = x + self.dropout(self.attend(self.attend_norm(x), **attending))
         crossed = self.cross(self.cross_norm(x), memory, mask=memory_mask, cache=memory_cache)
@@ -168,7 +168,7 @@ class PreNormDecoderBlock(nn.Module):
 
 
 class PostNormDecoderBlock(PreNormDecoderBlock):
-    """`PreNormDecoderBlock` with each norm after its sum: the decoder of the 2017 paper."""
+    """`PreNormDecoderBlock` with each norm after its sum: the decoder of Vaswani et al. 2017."""
 
     def forward(
         self,

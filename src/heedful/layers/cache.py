@@ -1,6 +1,6 @@
 """The key/value cache: keys and values of earlier tokens, stored so that they are computed once.
 
-B batch, G key heads, M keys so far, d head width.
+Sizes: B batch, G key heads, M stored keys, d head width.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class LayerCache:
     """The keys and values of one layer, in preallocated buffers.
 
     Args:
-        shape: (B, G, capacity, d).
+        shape: (B, G, capacity, d); `append` raises `ArgumentError` beyond the capacity.
         dtype, device: of the keys and values.
     """
 
@@ -26,14 +26,14 @@ class LayerCache:
         self.length = 0
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Append the keys and values (B, G, n, d) of new tokens; return all, (B, G, M, d) each."""
+        """Append keys and values (B, G, n, d) of new tokens; return all stored (B, G, M, d)."""
         end = self.length + key.shape[-2]
         capacity = self.keys.shape[-2]
         if end > capacity:
             raise ArgumentError(
                 f"{end:,} tokens in a cache",
                 expected=f"at most its capacity of {capacity:,}",
-                remedy="make a larger cache, or clear it and read the last tokens again",
+                remedy="create a larger cache, or clear it and pass the last tokens again",
             )
         self.keys[:, :, self.length : end] = key
         self.values[:, :, self.length : end] = value
@@ -81,11 +81,11 @@ class KeyValueCache:
 
     @property
     def length(self) -> int:
-        """The number of tokens in layer 0; during a forward pass later layers may have fewer."""
+        """The number of tokens in layer 0; during a forward pass, later layers may have fewer."""
         return self.layers[0].length
 
     def clear(self) -> None:
-        """Remove all tokens; keep the buffers."""
+        """Remove all tokens, but keep the buffers."""
         self.cut(0)
 
     def cut(self, length: int) -> None:
@@ -100,7 +100,7 @@ class KeyValueCache:
             layer.length = length
 
     def grow(self, capacity: int) -> None:
-        """Increase the capacity to at least `capacity` tokens; stored tokens stay."""
+        """Increase the capacity to at least `capacity` tokens, and keep the stored tokens."""
         if capacity > self.capacity:
             self.ids = F.pad(self.ids, (0, capacity - self.capacity))
             self.capacity = capacity

@@ -1,4 +1,4 @@
-"""Checks of the inputs of layers."""
+"""A check of the tokens that are passed to a layer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_tokens(x: Tensor, width: int, *, axes: tuple[int, ...] = (3,), name: s
             expected=" or ".join(
                 "(tokens, width)" if n == 2 else "(batch, tokens, width)" for n in axes
             ),
-            remedy="unsqueeze(0) makes a batch of one" if x.ndim == 2 else None,
+            remedy="unsqueeze(0) makes a batch of one sequence" if x.ndim == 2 else None,
         )
     if x.shape[-1] != width:
         raise ArgumentError(

@@ -12,8 +12,8 @@ class ShortConvolution(nn.Module):
 
         y[n] = x[n] + w[1] · x[n − 1] + … + w[k] · x[n − k]
 
-    So the first block already receives which letters or words are adjacent; otherwise attention has
-    to learn this. The weights start at 0, so the layer starts as the identity.
+    So the input of the first block already contains which letters or words are adjacent; otherwise
+    attention has to learn this. The weights start at 0, so the layer starts as the identity.
 
     Sources: the shift layer of Fu et al. 2023, *Hungry hungry hippos* (arXiv:2212.14052); the
     "smear" of modded-nanogpt, with k = 1.
@@ -39,10 +39,10 @@ class ShortConvolution(nn.Module):
 
         A token for which `keep` (B, N) is False, such as padding, is not added to later tokens.
         """
-        return x + self.before(x, keep)
+        return x + self.sum_of_previous(x, keep)
 
-    def before(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Return the sum that is added to each token, (B, N, width)."""
+    def sum_of_previous(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Return the weighted sum of previous tokens that is added to each token, (B, N, width)."""
         visible = x if keep is None else x * keep[..., None]
         padded = F.pad(visible, (0, 0, self.reach, 0))
         starts, count = range(self.reach - 1, -1, -1), x.shape[1]

@@ -19,8 +19,8 @@ from heedful.ops.masks import Mask
 class CrossAttention(nn.Module):
     """Multi-head attention with queries from x and keys and values from a second input, the memory.
 
-    A decoder attends to the output of an encoder this way, and text to the patches of an image,
-    whose vectors may have another width. NumPy arrays in, NumPy arrays out.
+    In this way a decoder attends to the output of an encoder, and text to image patches; their
+    vectors may have another width. NumPy arrays in, NumPy arrays out.
 
     Sources: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.3; documents 001 (Pahwa) and 003
     (after Raschka).
@@ -35,8 +35,8 @@ class CrossAttention(nn.Module):
         dropout: on the weights, in training mode.
 
     Raises:
-        ArgumentError: heads that do not divide the width (without `head_width`); a memory or a
-            cache of another batch size.
+        ArgumentError: heads that do not divide the width, if `head_width` is None; a memory of
+            another batch size or width, or a cache of another shape.
 
     >>> import torch
     >>> words, patches = torch.rand(1, 4, 8), torch.rand(1, 9, 6)
@@ -66,7 +66,7 @@ class CrossAttention(nn.Module):
         self.heads, self.dropout = heads, dropout
         inner = heads * self.head_width
         self.query = nn.Linear(width, inner, bias=bias)
-        # one projection to the keys and values of all heads
+        # A single projection to the keys and values of all heads
         self.memory = nn.Linear(memory_width, 2 * inner, bias=bias)
         self.output = nn.Linear(inner, width, bias=bias if output_bias is None else output_bias)
 
@@ -87,9 +87,9 @@ class CrossAttention(nn.Module):
             memory: (B, M, memory width), or (M, memory width).
             mask: True = may attend, as in `heedful.attention`; use `masks.Padding` for a padded
                 memory.
-            cache: an empty cache stores the keys and values of the memory, a filled one returns
-                them, so that a decoder projects the memory only once. A filled cache is checked
-                only against the shape of the memory; clear it for another text.
+            cache: stores the keys and values of the memory if empty, else supplies them, so that a
+                decoder projects the memory only once. A filled cache is checked only against the
+                shape of the memory; clear it before you pass another memory.
         """
         query, key, value = self.project(x, memory, cache=cache)
         dropout = self.dropout if self.training else 0.0
@@ -105,13 +105,13 @@ class CrossAttention(nn.Module):
         *,
         cache: LayerCache | None = None,
     ) -> Heads:
-        """Return query (B, H, N, d), key and value (B, H, M, d); no B for a single sequence."""
+        """Return query (B, H, N, d), key and value (B, H, M, d); B only for a batch."""
         check_tokens(x, self.query.in_features, axes=(2, 3))
         check_tokens(memory, self.memory.in_features, name="memory")
         if len(memory) != len(x):
             raise ArgumentError(
-                f"a memory of batch {len(memory)} for x of batch {len(x)}",
-                expected="a memory for each sequence of x",
+                f"a memory of batch size {len(memory)} for x of batch size {len(x)}",
+                expected="equal batch sizes",
                 remedy="memory.expand(batch, -1, -1) repeats one memory for all sequences",
             )
         query = self._split(self.query(x))
@@ -144,12 +144,12 @@ class CrossAttention(nn.Module):
 
 
 def _check_cache(cache: LayerCache, shape: tuple[int, int, int, int]) -> None:
-    """Check that a cache fits keys of shape (B, H, M, d), and holds either none or M."""
+    """Check that a cache is for keys (B, H, M, d), and is empty or contains M keys."""
     (batch, heads, _, width), (B, H, M, d) = cache.keys.shape, shape
     if (batch, heads, width) != (B, H, d):
         raise ArgumentError(
-            f"a cache for a batch of {batch}, {heads} heads of width {width}",
-            expected=f"a batch of {B}, {H} heads of width {d}",
+            f"a cache for batch size {batch}, {heads} heads of width {width}",
+            expected=f"batch size {B}, {H} heads of width {d}",
             cause="a cache of another layer or of another batch",
         )
     if cache.length not in (0, M):
@@ -157,5 +157,5 @@ def _check_cache(cache: LayerCache, shape: tuple[int, int, int, int]) -> None:
             f"a memory of {M} tokens",
             expected=f"the {cache.length} tokens in the cache",
             cause="a cache of another text",
-            remedy="clear the cache, or make a new one",
+            remedy="clear the cache, or create a new cache",
         )

@@ -21,7 +21,7 @@ from heedful.ops.positions import rotate
 class Heads(NamedTuple):
     """Query (B, H, N, d), key and value (B, G, M, d): the inputs of a call of attention.
 
-    For a single sequence the axis B is missing, for a layer with one head the axis H or G.
+    A single sequence has no axis B. In a layer with only one head, there is no axis H or G.
     """
 
     query: Tensor
@@ -50,7 +50,7 @@ class MultiHeadAttention(nn.Module):
         dropout: on the weights, in training mode.
 
     Raises:
-        ArgumentError: `heads` does not divide `width`, or `kv_heads` does not divide `heads`.
+        ArgumentError: numbers of heads that `check_heads` refuses, or a dropout outside [0, 1).
 
     >>> import torch
     >>> attend = MultiHeadAttention(width=64, heads=4)
@@ -103,9 +103,9 @@ class MultiHeadAttention(nn.Module):
         Args:
             x: (B, N, width), or (N, width) for a single sequence.
             mask: over all M keys, True = may attend, as in `heedful.attention`.
-            causal: no token may attend to a later one.
+            causal: no token may attend to later tokens.
             rotary: cosines and sines (N, d / 2) of the tokens' positions, from `positions.rotary`.
-            cache: keys and values of earlier tokens; those of x are appended.
+            cache: keys and values of earlier tokens; the keys and values of x are appended.
         """
         query, key, value = self.project(x, rotary=rotary, cache=cache)
         dropout = self.dropout if self.training else 0.0

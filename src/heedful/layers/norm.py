@@ -1,4 +1,4 @@
-"""Normalisation layers: LayerNorm, and RMSNorm in the type of its input."""
+"""Normalisation layers: LayerNorm, and RMSNorm in the dtype of its input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class RMSNorm(nn.RMSNorm):
-    """torch's RMSNorm with the weight in the input's type, so that autocast uses the fused kernel.
+    """torch's RMSNorm with the weight in the input's dtype, so autocast can use the fused kernel.
 
     Source: Zhang and Sennrich 2019 (arXiv:1910.07467).
     """

@@ -15,7 +15,10 @@ NORM_ORDERS = ("pre", "post")
 
 
 def check_heads(width: int, heads: int, kv_heads: int, head_width: int | None) -> None:
-    """Raise `ArgumentError` unless the heads divide the width and the key heads the heads."""
+    """Raise `ArgumentError` unless `heads` divides `width` and `kv_heads` divides `heads`.
+
+    With a `head_width`, `heads` need not divide `width`.
+    """
     if min(width, heads, kv_heads, 1 if head_width is None else head_width) < 1:
         raise ArgumentError(
             f"width {width}, {heads} heads, {kv_heads} key heads, head width {head_width}",
@@ -31,5 +34,5 @@ def check_heads(width: int, heads: int, kv_heads: int, head_width: int | None) -
     if heads % kv_heads:
         raise ArgumentError(
             f"{kv_heads} key heads for {heads} heads",
-            expected="a number of key heads that divides the heads",
+            expected="a number of key heads that divides the number of heads",
         )

@@ -1,6 +1,6 @@
 """Self-attention with one head: without learned weights, with learned weights, and causal.
 
-The input of each layer is (N, width) or (B, N, width), a tensor or a NumPy array; the output is of
+The input of each layer is (N, width) or (B, N, width), a tensor or a NumPy array. The output is of
 the same kind. d is the head width.
 """
 
@@ -27,7 +27,7 @@ from heedful.ops.numpy_arrays import Values, as_tensors
 class SimpleSelfAttention(nn.Module):
     """Self-attention in which each token is its own query, key and value, without scaling.
 
-    Source: document 002 (a notebook after Raschka's book), part 1.
+    Source: document 002 (after Raschka), part 1.
 
     >>> import torch
     >>> words = torch.tensor([[0.43, 0.15, 0.89], [0.55, 0.87, 0.66]])
@@ -67,7 +67,7 @@ class SimpleSelfAttention(nn.Module):
 class SelfAttention(nn.Module):
     """Self-attention with learned projections to query, key and value.
 
-    Sources: documents 001 (Pahwa, section 5.2) and 002 (part 2); Vaswani et al. 2017
+    Sources: documents 001 (Pahwa), section 5.2, and 002, part 2; Vaswani et al. 2017
     (arXiv:1706.03762), section 3.2.1.
 
     Args:
@@ -79,7 +79,7 @@ class SelfAttention(nn.Module):
         dropout: on the weights, in training mode.
 
     Raises:
-        ArgumentError: a width below 1, or a residual sum of different widths.
+        ArgumentError: a width below 1, or `residual` with an output of another width than x.
 
     >>> import torch
     >>> layer = SelfAttention(128, 16, project_back=True, residual=True)
@@ -119,7 +119,7 @@ class SelfAttention(nn.Module):
         *,
         residual: bool = False,
     ) -> SelfAttention:
-        """Make a layer from weight matrices W of x @ W, the convention of documents 001 to 003.
+        """Return a layer with weight matrices W for x @ W, the convention of documents 001 to 003.
 
         Args:
             query, key: W_q and W_k, (width, d), tensors or NumPy arrays.
@@ -155,7 +155,7 @@ class SelfAttention(nn.Module):
         mask: Tensor | Mask | None = None,
         causal: bool = False,
     ) -> Float[Tensor, "*batch tokens out"]:
-        """Return the context, (…, N, d), or (…, N, width) if it is projected back."""
+        """Return the output, (…, N, d), or (…, N, width) with `project_back`."""
         dropout = self.dropout if self.training else 0.0
         context = attention(*self.project(x), mask=mask, causal=causal, dropout=dropout)
         return x + self.output(context) if self.residual else self.output(context)
@@ -174,12 +174,12 @@ class SelfAttention(nn.Module):
         mask: Tensor | Mask | None = None,
         causal: bool = False,
     ) -> Steps:
-        """What `forward` computes up to the context, every intermediate kept."""
+        """Return every intermediate result of `forward`, up to the context."""
         return steps(*self.project(x), mask=mask, causal=causal)
 
 
 class CausalAttention(SelfAttention):
-    """Self-attention in which no token may attend to a later one, with dropout on the weights.
+    """Self-attention in which no token may attend to later tokens, with dropout on the weights.
 
     Sources: documents 002 and 003, after the attention chapter of Raschka's *Build a Large
     Language Model (From Scratch)*; Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.3.
@@ -208,9 +208,9 @@ class CausalAttention(SelfAttention):
         mask: Tensor | Mask | None = None,
         causal: bool = True,
     ) -> Float[Tensor, "*batch tokens out"]:
-        """Return the context of each token, from itself and earlier tokens, (…, N, d).
+        """Return the context of each token, (…, N, d), computed from it and earlier tokens.
 
-        `causal=False` removes the mask, for comparison.
+        `causal=False` removes the causal mask, for comparison.
         """
         return super().forward(x, mask=mask, causal=causal)
 
@@ -231,17 +231,16 @@ def _check_residual(residual: bool, width: int, out: int) -> None:
         raise ArgumentError(
             f"a residual sum of widths {width} and {out}",
             expected="equal widths",
-            remedy="project back to the width of the tokens: project_back=True, or an output "
-            "matrix",
+            remedy="project back to the width of x: project_back=True, or an output matrix",
         )
 
 
 def _matrices(
     query: Values, key: Values, value: Values, output: Values | None
 ) -> dict[str, Tensor]:
-    """Return the passed matrices as tensors of one type, after a check of their shapes."""
-    passed: dict[str, Any] = {"query": query, "key": key, "value": value, "output": output}
-    matrices = {name: matrix for name, matrix in passed.items() if matrix is not None}
+    """Check the shapes of the matrices and return the matrices as tensors of a common dtype."""
+    arguments: dict[str, Any] = {"query": query, "key": key, "value": value, "output": output}
+    matrices = {name: matrix for name, matrix in arguments.items() if matrix is not None}
     if any(isinstance(matrix, np.ndarray) for matrix in matrices.values()):
         matrices = as_tensors(matrices, matrices)
     shapes = {name: tuple(matrix.shape) for name, matrix in matrices.items()}

@@ -19,9 +19,9 @@ class StackedHeads(nn.Module):
     """H single-head layers that run one after the other: easy to read, slow to run.
 
     `MultiHeadAttention` computes the same in one product; `to_product` and `from_product` convert
-    between the two. The input is (N, width) or (B, N, width). NumPy arrays in, NumPy arrays out.
+    between both. The input is (N, width) or (B, N, width). NumPy arrays in, NumPy arrays out.
 
-    Source: document 003 (after Raschka), its naive form.
+    Source: document 003 (after Raschka), which calls this form naive.
 
     Args:
         width: of the input and the output.
@@ -32,12 +32,12 @@ class StackedHeads(nn.Module):
         dropout: on the weights, in training mode.
 
     Raises:
-        ArgumentError: heads that do not divide the width.
+        ArgumentError: heads that do not divide the width, if `head_width` is None.
 
     >>> stacked = StackedHeads(width=6, heads=3)
     >>> sentence = torch.rand(2, 5, 6)
-    >>> one_product = stacked.to_product()
-    >>> torch.allclose(stacked(sentence), one_product(sentence), atol=1e-6)
+    >>> product = stacked.to_product()
+    >>> torch.allclose(stacked(sentence), product(sentence), atol=1e-6)
     True
     """
 
@@ -97,7 +97,7 @@ class StackedHeads(nn.Module):
 
     @classmethod
     def from_product(cls, product: MultiHeadAttention) -> StackedHeads:
-        """Make the separate heads of a `MultiHeadAttention`, with the same weights.
+        """Return the heads of a `MultiHeadAttention` as separate layers with the same weights.
 
         Raises:
             ArgumentError: grouped key heads or QK-norm, which `StackedHeads` does not support.
@@ -107,7 +107,7 @@ class StackedHeads(nn.Module):
                 f"{product.heads} heads with {product.kv_heads} key heads and "
                 f"{type(product.query_norm).__name__} on queries",
                 expected="a key head for each head, and no norm",
-                cause="StackedHeads has neither grouped key heads nor QK-norm",
+                cause="StackedHeads supports neither grouped key heads nor QK-norm",
             )
         stacked = cls(
             product.output.out_features,
@@ -128,5 +128,5 @@ class StackedHeads(nn.Module):
 
 
 def _projections(stacked: StackedHeads) -> list[nn.Linear]:
-    """Return all query, then all key, then all value layers: the row order of the product."""
+    """Return all query, then all key, then all value layers: the order of rows in the product."""
     return [getattr(head, part) for part in ("query", "key", "value") for head in stacked.heads]

@@ -1,4 +1,4 @@
-"""Floor 4: a model with its tokenizer as one object, which reads a text and records it."""
+"""A model with its tokenizer as one object, which reads texts and records attention on them."""
 
 from heedful.loaded.head_survey import LeftOut, Survey, survey
 from heedful.loaded.heedful_models import (
@@ -18,24 +18,8 @@ from heedful.loaded.vision_models import ImageWarning, LoadedVision
 open = open_model  # for `heedful.open`; `open_model` does not hide Python's `open`
 
 __all__ = [
-    "TruncationWarning",
-    "LeftOut",
-    "Marked",
-    "LoadedModel",
-    "LoadedBert",
-    "LoadedGPT",
-    "LoadedHeedful",
-    "LoadedSeq2Seq",
-    "LoadedTransformers",
-    "LoadedVision",
-    "Survey",
-    "Part",
-    "ModelInputs",
-    "ImageWarning",
-    "Positions",
-    "check_tokenizer",
-    "open_as",
-    "open_model",
-    "open_heedful",
-    "survey",
-]
+    "ImageWarning", "LeftOut", "LoadedBert", "LoadedGPT", "LoadedHeedful", "LoadedModel",
+    "LoadedSeq2Seq", "LoadedTransformers", "LoadedVision", "Marked", "ModelInputs", "Part",
+    "Positions", "Survey", "TruncationWarning", "check_tokenizer", "open_as", "open_heedful",
+    "open_model", "survey",
+]  # fmt: skip

@@ -1,8 +1,8 @@
-"""Statistics over many texts: each text is recorded, added to totals, and its recording is dropped.
+"""Statistics over many texts: record each text, add it to totals, drop the recording.
 
-A text is read in pieces of at most `PIECE` characters, cut where no tokenizer joins them, and a
-piece in contexts of the model. So memory grows neither with the number of texts nor with their
-length. Processes take the pieces in turn, so the contexts do not depend on their number.
+A text is read in pieces of at most `PIECE` characters, and each piece is split into contexts. So
+memory grows neither with the number of texts nor with their length. Processes take the pieces in
+turn, so the contexts do not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from heedful.recording.progress import OnProgress, sub_progress
 from heedful.text import FileSource, text_files
 from heedful.text.sources import PIECE
 
-Make = Callable[[], Any]  # returns empty totals: HeadTotals, or a type with its `add` and `merge`
+NewTotals = Callable[[], Any]  # returns empty totals: HeadTotals, or a type with `add` and `merge`
 
 
 class LeftOut(NamedTuple):
     """A part of a text that is not included in the results.
 
-    path: the path of the text. part, parts: the number of the part, from 1, and of all parts.
-    error: the reason, in one line.
+    path: the path of the text. part: the number of the part, from 1. parts: the number of parts of
+    the text. error: the reason, in one line.
     """
 
     path: str
@@ -48,9 +48,9 @@ class LeftOut(NamedTuple):
 class Survey:
     """Results over many texts.
 
-    found: the totals. texts: the number of texts of which at least the first part was read.
-    contexts, tokens: their numbers, including special tokens. left_out: the parts that are not
-    included, in the order of the texts.
+    found: the totals. texts: the number of texts that were read, completely or in part.
+    contexts: the number of contexts. tokens: the number of tokens, including special tokens.
+    left_out: the parts that are not included, in the order of the texts.
     """
 
     found: Any
@@ -60,7 +60,7 @@ class Survey:
     left_out: list[LeftOut] = field(default_factory=list)
 
     def merge(self, other: Survey) -> None:
-        """Add the results over other texts, or other parts of the same texts."""
+        """Add the results over other texts, or over other parts of the same texts."""
         self.found.merge(other.found)
         self.texts += other.texts
         self.contexts += other.contexts
@@ -71,7 +71,7 @@ class Survey:
 def survey(
     opened: LoadedModel,
     names: Sequence[str | Path],
-    make: Make,
+    new_totals: NewTotals,
     *,
     include: str = "*",
     context_length: int | None = None,
@@ -79,29 +79,31 @@ def survey(
     timeout: float = 86_400.0,
     progress: OnProgress = lambda share: None,
 ) -> Survey:
-    """Record every text and collect totals over all of them; each process records a share.
+    """Record every text and add it to totals; each process records a share of the texts.
 
-    A text that raises an error is left out and listed in `left_out`. Of a long text only the part
-    with the error is left out, or everything after it if a file cannot be decoded.
+    A part of a text that raises an error is left out and listed in `left_out`. If a file cannot be
+    decoded, all following parts of the file are left out too.
 
     Args:
         opened: the model with its tokenizer.
-        names: files and folders; each file is read once.
-        make: returns empty totals, such as `HeadTotals`.
+        names: files and folders; a file that occurs twice is read once.
+        new_totals: returns empty totals, such as `HeadTotals`.
         include: a pattern for files of a folder, such as `*.txt`; see `heedful.text.open_source`.
-        context_length: the most tokens of a context; default the model's context.
-        processes: those that share the work (`heedful.torchrun.started`); default this one alone.
+        context_length: the maximum number of tokens in a context; default the model's context.
+        processes: the processes that share the work, from `heedful.torchrun.started`; default this
+            process alone.
         timeout: seconds that a process waits for the others at the end; default a day.
         progress: called with the completed share of this process's work, 0 to 1.
 
     Returns:
-        the results of all processes, the same in each of them. They do not depend on the number of
-        processes, as far as all compute the same numbers for a text.
+        the results of all processes together, in every process. They are the same for any number
+        of processes if all processes compute identical numbers for a text.
 
     Raises:
-        TextError: a name does not exist, or a folder has no such file.
-        ArgumentError: the contexts are longer than the model's, or the model reads no text alone.
-        RunError: an unexpected error, with the text that caused it.
+        TextError: a name does not exist or can be read only once, or a folder has no matching file.
+        ArgumentError: `context_length` exceeds the model's context or is too small, or the model
+            cannot read a text without an image.
+        RunError: an unexpected error, with the path of the text that caused it.
         HeedfulError: another process is missing.
 
     >>> from tempfile import TemporaryDirectory
@@ -117,26 +119,26 @@ def survey(
     ...     together = survey(opened, [folder], HeadTotals)
     >>> together.texts, together.contexts, together.tokens
     (2, 4, 20)
-    >>> together.found.heads()[0].queries["previous"]  # of the first token of a context none
+    >>> together.found.heads()[0].queries["previous"]  # no query is the first token of a context
     16
     """
     processes = processes or Processes()
 
     def list_texts() -> list[tuple[str, int]]:
-        opened.contexts("", context_length)  # raises errors that all texts share
+        opened.contexts("", context_length)  # raises an error if no text can be read
         return [(path, _parts(path)) for path in text_files(names, include)]
 
-    texts = processes.computed_by_first(list_texts)
+    texts = processes.compute_on_first(list_texts)
     count = sum(parts for _, parts in texts)
-    local = Survey(make())
+    local = Survey(new_totals())
     with processes.process_group(timeout):
         pieces = islice(enumerate(_pieces(texts)), processes.rank, None, processes.size)
         for number, piece in pieces:
             report = sub_progress(progress, min(number, count - 1), count)
-            local.merge(_survey_piece(piece, opened, make, context_length, report))
+            local.merge(_survey_piece(piece, opened, new_totals, context_length, report))
         progress(1.0)
         surveys = processes.all_gather(local)
-    total = Survey(make())
+    total = Survey(new_totals())
     for part in surveys:
         total.merge(part)
     order = {path: text for text, (path, _) in enumerate(texts)}
@@ -145,7 +147,7 @@ def survey(
 
 
 class _Piece(NamedTuple):
-    """A part of a text, or the error raised when it was read."""
+    """A part of a text, or the error that was raised on reading it."""
 
     text: int
     path: str
@@ -160,7 +162,7 @@ def _parts(path: str) -> int:
 
 
 def _pieces(texts: Sequence[tuple[str, int]]) -> Iterator[_Piece]:
-    """Yield all pieces of all texts, in the same order in every process; an error ends a text."""
+    """Yield all pieces of all texts in order; an error is the last piece of its text."""
     for text, (path, parts) in enumerate(texts):
         part = 0
         try:
@@ -173,12 +175,12 @@ def _pieces(texts: Sequence[tuple[str, int]]) -> Iterator[_Piece]:
 def _survey_piece(
     piece: _Piece,
     opened: LoadedModel,
-    make: Make,
+    new_totals: NewTotals,
     context_length: int | None,
     progress: OnProgress,
 ) -> Survey:
-    """Return the results of one piece: of all its contexts, or none and the reason."""
-    result = Survey(make(), texts=int(piece.part == 1))
+    """Return the results over all contexts of a piece; after an error, only the error."""
+    result = Survey(new_totals(), texts=int(piece.part == 1))
     try:
         contexts = _contexts(piece, opened, context_length)
         for i, inputs in enumerate(contexts):
@@ -187,19 +189,19 @@ def _survey_piece(
             result.contexts, result.tokens = i + 1, result.tokens + len(inputs.tokens)
     except HeedfulError as error:
         left_out = LeftOut(piece.path, piece.part, piece.parts, str(error))
-        return Survey(make(), left_out=[left_out])
+        return Survey(new_totals(), left_out=[left_out])
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
         raise RunError(
             f"{piece.path}: unexpected {message}",
-            remedy="if memory ran out, choose shorter contexts (--context-length); else find the "
-            "place with --debug, and please report it",
+            remedy="if memory ran out, use shorter contexts (--context-length); otherwise please "
+            "report the traceback, which --debug prints",
         ) from error
     return result
 
 
 def _contexts(piece: _Piece, opened: LoadedModel, context_length: int | None) -> list[ModelInputs]:
-    """Return the inputs for a piece; raise a `TextError` if the text has fewer than two tokens."""
+    """Return the inputs for a piece; raise its error, or a `TextError` if it is too short."""
     if isinstance(piece.content, HeedfulError):
         raise piece.content
     with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""heedful's own models with their tokenizers, and how each reads a text."""
+"""heedful's own models, each with its tokenizer: GPT, BERT and encoder–decoder."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from heedful.text import Inputs, RobertaTokenizer, Tokenizer, WordPieceTokenizer
 from heedful.text.library_tokenizer import Span, split_ids
 from heedful.text.word_vectors import WordVectors
 
-BEGIN, END = "▶", "■"  # labels of the begin token of a target, and of the end token of both sides
+BEGIN, END = "▶", "■"  # labels of an encoder–decoder's begin and end token
 
 
 class Positions(NamedTuple):
-    """A model's position encoding: its kind, and its table with a row for each position.
+    """A model's position encoding: its kind, and a table with a row for each position.
 
-    For rotary positions, the table holds the cosines of the angles.
+    The table of rotary positions has the cosines of the angles.
     """
 
     kind: str
@@ -37,7 +37,7 @@ class LoadedHeedful(LoadedModel):
 
     model: Any
     description: ClassVar[str] = "a model of `heedful train`, a GPT-2, a BERT or a Llama"
-    purpose: ClassVar[str]  # the command for such a model, as advice in errors
+    purpose: ClassVar[str]  # what to do with such a model: the remedy in error messages
 
     @property
     def positions(self) -> Positions:
@@ -48,19 +48,19 @@ class LoadedHeedful(LoadedModel):
 
     @property
     def context_length(self) -> int:
-        """The most tokens that the model reads."""
+        """The maximum number of tokens that the model reads."""
         return self.model.config.context_length
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Return a printable label for each id; an id without a token has its number as label."""
+        """Return a printable label for each id; an id without a token gets a label like "#7"."""
         size = self.tokenizer.size
         return [self.tokenizer.pieces([id])[0] if id < size else f"#{id}" for id in ids]
 
     def vectors(self) -> WordVectors:
-        """Return the model's embedding table with a word for each row.
+        """Return the model's token embeddings, with a label for each row.
 
         Raises:
-            ArgumentError: the model has no single table of tokens.
+            ArgumentError: the model is an encoder–decoder, which may have two tables.
         """
         if isinstance(self.model, Seq2Seq):  # source and target may have separate tables
             raise ArgumentError(
@@ -78,7 +78,7 @@ class LoadedHeedful(LoadedModel):
 
 @dataclass(frozen=True)
 class LoadedGPT(LoadedHeedful):
-    """A GPT of `heedful train`, a GPT-2 or a model of the Llama family, which continue texts."""
+    """A GPT of `heedful train`, a GPT-2 or a model of the Llama family; it continues texts."""
 
     model: GPT
     tokenizer: Tokenizer
@@ -94,7 +94,7 @@ class LoadedGPT(LoadedHeedful):
     def ids(self, text: str) -> Tensor:
         """Return the ids of a text of any length, (1, N); raise a `TextError` if it is empty.
 
-        The first ids are those that the tokenizer puts before a text, such as <s>.
+        They begin with the tokens that the tokenizer puts before every text, such as <s>.
         """
         ids = self.tokenizer.encode(text)
         check_not_empty(len(ids))
@@ -107,17 +107,17 @@ class LoadedGPT(LoadedHeedful):
         check_length(ids.shape[1], self.context_length, cut)
         return self._model_inputs(ids[0, : self.context_length].tolist())
 
-    def contexts(self, text: str, most: int | None = None) -> list[ModelInputs]:
-        """See `LoadedModel.contexts`; each begins with the tokens before a text, such as <s>."""
-        first = self.tokenizer.prefix_ids
-        room = room_for_text(len(first), self.context_length, most)
+    def contexts(self, text: str, max_tokens: int | None = None) -> list[ModelInputs]:
+        """See `LoadedModel.contexts`; each begins with the tokens before every text, like <s>."""
+        prefix = self.tokenizer.prefix_ids
+        room = room_for_text(len(prefix), self.context_length, max_tokens)
         parts = split_ids(self.tokenizer.encode(text), room)
-        return [self._model_inputs([*first, *part]) for part in parts]
+        return [self._model_inputs([*prefix, *part]) for part in parts]
 
     def spans(
         self, text: str, second: str | None = None, *, cut: bool = False
     ) -> list[Span | None]:
-        """See `LoadedModel.spans`; the tokens before the text have none."""
+        """See `LoadedModel.spans`; tokens like <s> before the text have no span."""
         N = len(self.read(text, second, cut=cut).tokens)
         spans = [Span(0, *span) for span in self.tokenizer.spans(text)]
         return [*[None] * len(self.tokenizer.prefix_ids), *spans][:N]
@@ -128,18 +128,18 @@ class LoadedGPT(LoadedHeedful):
 
 @dataclass(frozen=True)
 class LoadedBert(LoadedHeedful):
-    """A BERT with a tokenizer that adds special tokens to a text or a pair; it fills masks."""
+    """A BERT, which reads a text or a pair with special tokens and predicts masked words."""
 
     model: Bert
     tokenizer: WordPieceTokenizer | RobertaTokenizer
-    description = "a BERT, which guesses words from both sides"
+    description = "a BERT, which predicts masked words"
     purpose = "fill [MASK] tokens with `heedful fill`"
     reads_pairs = True
 
     def inputs(self, text: str, second: str | None = None, *, cut: bool = False) -> Inputs:
-        """Return a text or a pair with special tokens; errors as in `LoadedModel.read`.
+        """Return the ids and segments of a text or a pair; errors as in `LoadedModel.read`.
 
-        Truncation removes tokens of the texts, never special tokens.
+        Special tokens are included, and truncation never removes them.
         """
         inputs = self.tokenizer.inputs(text, second)
         check_not_empty(len(inputs.ids) - len(self.tokenizer.inputs("").ids))
@@ -151,16 +151,16 @@ class LoadedBert(LoadedHeedful):
         """Return ids and segments of a text or a pair, (1, N); errors as in `LoadedModel.read`."""
         return self._model_inputs(self.inputs(text, second, cut=cut))
 
-    def contexts(self, text: str, most: int | None = None) -> list[ModelInputs]:
-        """See `LoadedModel.contexts`; each has special tokens."""
+    def contexts(self, text: str, max_tokens: int | None = None) -> list[ModelInputs]:
+        """See `LoadedModel.contexts`; each context has special tokens."""
         special = len(self.tokenizer.inputs("").ids)
-        room = room_for_text(special, self.context_length, most)
+        room = room_for_text(special, self.context_length, max_tokens)
         return [self._model_inputs(inputs) for inputs in self.tokenizer.contexts(text, room)]
 
     def spans(
         self, text: str, second: str | None = None, *, cut: bool = False
     ) -> list[Span | None]:
-        """See `LoadedModel.spans`; special tokens have none."""
+        """See `LoadedModel.spans`; special tokens have no span."""
         N = len(self.inputs(text, second, cut=cut).ids)
         return self.tokenizer.input_spans(text, second, max_tokens=N)
 
@@ -171,17 +171,18 @@ class LoadedBert(LoadedHeedful):
 
 @dataclass(frozen=True)
 class LoadedSeq2Seq(LoadedHeedful):
-    """An encoder–decoder of `heedful train --pairs`, which reads a source and writes a target."""
+    """An encoder–decoder of `heedful train --pairs`, which generates a target for a source."""
 
     model: Seq2Seq
     tokenizer: Tokenizer
-    description = "an encoder–decoder, made by `heedful train --pairs`"
+    description = "an encoder–decoder of `heedful train --pairs`"
     purpose = "translate a source with `heedful translate`"
 
     def source(self, text: str, *, cut: bool = False) -> list[int]:
-        """Return the ids of a source without the end token, for which room is left.
+        """Return the ids of a source, without the end token; errors as in `LoadedModel.read`.
 
-        White space around the text is removed, as in the training pairs.
+        The source and an end token fit into the context. White space around the text is removed, as
+        in the training pairs.
         """
         ids = self.tokenizer.encode(text.strip())
         check_not_empty(len(ids))
@@ -189,43 +190,44 @@ class LoadedSeq2Seq(LoadedHeedful):
         return ids[: self.context_length - 1]
 
     def read(self, text: str, second: str | None = None, *, cut: bool = False) -> ModelInputs:
-        """Return a source (1, M) and the target (1, N) that the model generates for it."""
+        """Return the source (1, M) and the target (1, N) that the model generates for it."""
         refuse_second(second, "an encoder–decoder")
         return self._model_inputs(self.source(text, cut=cut))
 
-    def contexts(self, text: str, most: int | None = None) -> list[ModelInputs]:
-        """See `LoadedModel.contexts`; each is a source, with the target generated for it."""
-        room = room_for_text(1, self.context_length, most)
+    def contexts(self, text: str, max_tokens: int | None = None) -> list[ModelInputs]:
+        """See `LoadedModel.contexts`; each context is a source with its generated target."""
+        room = room_for_text(1, self.context_length, max_tokens)
         ids = self.tokenizer.encode(text.strip())
         return [self._model_inputs(list(source)) for source in split_ids(ids, room)]
 
     def spans(
         self, text: str, second: str | None = None, *, cut: bool = False
     ) -> list[Span | None]:
-        """See `LoadedModel.spans`; the spans are those of the source, whose end token has none."""
+        """See `LoadedModel.spans`; the tokens are those of the source and its end token (None)."""
         refuse_second(second, "an encoder–decoder")
-        before = len(text) - len(text.lstrip())
+        indent = len(text) - len(text.lstrip())
         pairs = self.tokenizer.spans(text.strip())[: len(self.source(text, cut=cut))]
-        return [*(Span(0, before + start, before + end) for start, end in pairs), None]
+        return [*(Span(0, indent + start, indent + end) for start, end in pairs), None]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Return a printable label for each id; the begin and end tokens have a sign."""
+        """Return a printable label for each id; the begin token is "▶", the end token "■"."""
         signs = {self.model.config.begin: BEGIN, self.model.config.end: END}
         return [signs.get(token) or self.tokenizer.pieces([token])[0] for token in ids]
 
-    def rows(
+    def source_and_target(
         self, text: str, second: str | None = None, *, target: str | None = None, cut: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Return the ids of a source (1, M) and of a target so far (1, N), as the model reads them.
+        """Return the model's inputs: the ids of a source (1, M) and of a target so far (1, N).
 
         Args:
             text: the source.
-            second: a second text, which raises an error as in `read`.
+            second: must be None.
             target: the target so far, possibly empty; default the target that the model generates.
             cut: as in `read`.
 
         Raises:
-            TextError: as in `read`, or the target is as long as the context.
+            TextError: as in `read`, or target and begin token exceed the context.
+            ArgumentError: `second` is not None.
         """
         refuse_second(second, "an encoder–decoder")
         source, room = self.source(text, cut=cut), self.context_length - 1
@@ -235,15 +237,18 @@ class LoadedSeq2Seq(LoadedHeedful):
                 f"a target of {len(ids):,} tokens",
                 expected=f"at most {room:,}: the model's context without the begin token",
             )
-        return self._rows(source, ids)
+        return self._batches(source, ids)
 
     def _model_inputs(self, source: list[int]) -> ModelInputs:
-        rows = self._rows(source, None)
+        rows = self._batches(source, None)
         tokens, target = (self.pieces(row[0].tolist()) for row in rows)
         return ModelInputs({"source": rows[0], "target": rows[1]}, tokens, target)
 
-    def _rows(self, source: list[int], target: list[int] | None) -> tuple[Tensor, Tensor]:
-        """Add the source's end token and the target's begin token; None: the likeliest target."""
+    def _batches(self, source: list[int], target: list[int] | None) -> tuple[Tensor, Tensor]:
+        """Add the end token to the source and the begin token to the target.
+
+        A target of None is generated.
+        """
         config = self.model.config
         target = translate(self.model, [source])[0][0].ids if target is None else target
         decoder_ids = [config.begin, *target][: self.context_length]

@@ -1,4 +1,4 @@
-"""The base class of all loaded models: it reads a text, runs a pass and records it."""
+"""The base class of all loaded models: it reads a text, runs the model and records attention."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from heedful.text.library_tokenizer import Span
 class ModelInputs(NamedTuple):
     """The inputs of one pass over a text or a pair, as a batch of one sequence.
 
-    inputs: tensors by the names of the model's arguments, on its device.
-    tokens: the text of each of the N tokens; empty if the recording names them itself.
-    target: of an encoder–decoder, the text of each token that the decoder reads.
+    inputs: the model's arguments by name, tensors on the model's device.
+    tokens: labels of the N tokens; empty if the recorder is to find the labels.
+    target: labels of the tokens that the decoder of an encoder–decoder reads.
     """
 
     inputs: dict[str, Tensor]
@@ -36,8 +36,8 @@ class ModelInputs(NamedTuple):
 class LoadedModel(ABC):
     """A model with its tokenizer, as returned by `heedful.open`.
 
-    model: a torch module in evaluation mode, on its device. tokenizer: the model's tokenizer, of
-    heedful or of transformers. directory: the directory of their files.
+    model: a torch module in evaluation mode. tokenizer: the model's tokenizer, a class of heedful
+    or of transformers. directory: the directory of the files of both.
     """
 
     model: nn.Module
@@ -48,20 +48,21 @@ class LoadedModel(ABC):
 
     @abstractmethod
     def read(self, text: str, second: str | None = None, *, cut: bool = False) -> ModelInputs:
-        """Return the model's inputs for a text or a pair, with the names of the tokens.
+        """Return the model's inputs for a text or a pair, with labels of the tokens.
 
         Args:
             text: a text of one token or more.
             second: a second text, for a model that reads pairs.
-            cut: truncate a text that exceeds the model's context, with a `TruncationWarning`.
+            cut: truncate a text that exceeds the model's context, with a `TruncationWarning`;
+                False raises an error.
 
         Raises:
             TextError: the text is empty, or longer than the context and `cut` is False.
-            ArgumentError: a second text, but the model reads one text only.
+            ArgumentError: a second text for a model that reads one text only.
         """
 
     @abstractmethod
-    def contexts(self, text: str, most: int | None = None) -> list[ModelInputs]:
+    def contexts(self, text: str, max_tokens: int | None = None) -> list[ModelInputs]:
         """Split a text of any length into contexts, and return the model's inputs for each.
 
         All contexts but the last are full. Each has the special tokens that `read` adds. A text
@@ -69,29 +70,29 @@ class LoadedModel(ABC):
 
         Args:
             text: a text of any length.
-            most: the most tokens of a context, including special tokens; default the model's
-                context, or all tokens if that is unlimited.
+            max_tokens: the maximum number of tokens in a context, including special tokens;
+                default the model's context, or all tokens if that is unlimited.
 
         Raises:
-            ArgumentError: `most` exceeds the model's context, or leaves no room for a token.
+            ArgumentError: `max_tokens` exceeds the model's context, or leaves no room for a token.
         """
 
     @abstractmethod
     def spans(
         self, text: str, second: str | None = None, *, cut: bool = False
     ) -> list[Span | None]:
-        """Return, for each token of `read`, the span of characters that it stands for.
+        """Return the span of characters of each token that `read` returns.
 
-        The span is None for a token without characters, such as [CLS]. Arguments and errors are
-        those of `read`.
+        A token without characters, such as [CLS], has None. Arguments are those of `read`.
 
         Raises:
             RunError: the tokenizer does not report the positions of its tokens.
+            TextError, ArgumentError: as in `read`.
         """
 
     @abstractmethod
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Return a printable label for each token, as in `record(model, tokenizer=opened)`."""
+        """Return a printable label for each id; `record(model, tokenizer=opened)` calls this."""
 
     def run(self, model_inputs: ModelInputs) -> Any:
         """Return the model's output for the result of `read`."""
@@ -100,9 +101,9 @@ class LoadedModel(ABC):
     def record(
         self, text: str, second: str | None = None, *, cut: bool = False, **options: Any
     ) -> Recording:
-        """Record one pass over a text or a pair, with the text of each token.
+        """Record one pass over a text or a pair.
 
-        An encoder–decoder first generates a target for the text; the recorded pass reads both.
+        An encoder–decoder first generates a target; the recorded pass then reads text and target.
 
         Args:
             text, second, cut: as in `read`, with its errors.
@@ -110,10 +111,11 @@ class LoadedModel(ABC):
                 `axes`, `layers`, `heads`, `values`, `dtype`, `budget`.
 
         Returns:
-            the finished recording, with its `tokens`, and `target_tokens` for an encoder–decoder.
+            the finished recording, with `tokens`, and `target_tokens` for an encoder–decoder.
 
         Raises:
-            ArgumentError: an option does not fit.
+            ArgumentError: the text is not a string, an option is invalid, or as in `read`.
+            TextError: as in `read`.
             RunError: no attention was recorded.
         """
         check_single_text(text)
@@ -129,14 +131,16 @@ class LoadedModel(ABC):
         progress: OnProgress = lambda share: None,
         **options: Any,
     ) -> Recording:
-        """Record one pass over the inputs that `read` or `contexts` returned.
+        """Record one pass over inputs from `read` or `contexts`.
 
         Args:
-            model_inputs: the inputs and the names of their tokens.
-            verify: determine the axes of calls by probing, in a few more passes, as
-                `Recording.verify` does.
+            model_inputs: the inputs and the labels of their tokens.
+            verify: determine the axes of calls by `Recording.verify`, which runs more passes.
             progress: called with the completed share of these passes, 0 to 1.
             options: options of `heedful.record`.
+
+        Raises:
+            RunError: no attention was recorded.
         """
         if self.tokenizer is not None:
             options.setdefault("tokenizer", self)
@@ -147,8 +151,8 @@ class LoadedModel(ABC):
         if not len(recording):
             raise RunError(
                 f"no attention in a {type(self.model).__name__}",
-                expected="a model with attention in a form that the recorder can intercept",
-                remedy="`heedful record` and `heedful heads` have nothing to show of this model",
+                expected="a model whose attention the recorder can intercept",
+                remedy="use another model; heedful cannot show this one",
             )
         if model_inputs.tokens:
             recording.tokens = [model_inputs.tokens]

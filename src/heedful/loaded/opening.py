@@ -39,28 +39,28 @@ def open_model(
 ) -> LoadedModel:
     """Load a model of any architecture with its tokenizer; public as `heedful.open`.
 
-    A model of `heedful train`, a GPT-2, a BERT or a model of the Llama family (Llama, Mistral,
-    Qwen2, Qwen3) becomes one of heedful's own models. Any other model, or one with a setting or
-    tokenizer that heedful does not implement, is loaded by the transformers library, without its
-    head. A vision model is loaded with its image processor, for
-    `opened.record(image="photo.jpg")`. Code that comes with a model is never run.
+    heedful's own classes load a model of `heedful train`, a GPT-2, a BERT and the Llama family
+    (Llama, Mistral, Qwen2, Qwen3). The transformers library loads any other model, and a model with
+    a setting or tokenizer that heedful does not implement; the model's head is omitted unless it
+    is needed to generate a target. A vision model is loaded with its image processor, for
+    `opened.record(image="photo.jpg")`. Python code in a model's directory is never run.
 
     Args:
         path_or_name: a directory made by `heedful train`, a directory in Hugging Face format, or
             a name on the hub.
         checkpoint: for a run, "best" (the lowest validation loss) or "last".
-        device: "cpu", "cuda", "mps", or "auto": a GPU if there is one. Parameters are float32 on a
-            CPU, else of the file's type.
+        device: "cpu", "cuda", "mps", or "auto" for a GPU if there is one. Parameters are float32 on
+            a CPU; on a GPU they have the type in the file.
         revision: the branch, tag or commit of a hub name.
         allow_pickle: read pickled weights (`.bin`) if there are no safetensors.
 
     Returns:
-        the model in evaluation mode with its tokenizer; `opened.record(text)` records.
+        the model in evaluation mode with its tokenizer.
 
     Raises:
-        RunError: there is no such directory or name, a file is missing or damaged, the tokenizer
-            is another model's, or transformers is required and not installed.
-        ArgumentError: there is no such checkpoint or device.
+        RunError: the directory or name does not exist, a file is missing or damaged, the tokenizer
+            belongs to another model, or transformers is required and not installed.
+        ArgumentError: the checkpoint or device does not exist.
 
     >>> from tempfile import TemporaryDirectory
     >>> from safetensors.torch import save_file
@@ -109,7 +109,7 @@ def open_as(
         raise RunError(
             f"{path_or_name} holds a model of the architecture {architecture}",
             expected=kind.description,
-            remedy="see its attention with `heedful heads` or `heedful record`",
+            remedy="use `heedful heads` or `heedful record`, which read any architecture",
         )
     opened = _open_heedful(directory, checkpoint, target, allow_pickle)
     if not isinstance(opened, kind):
@@ -129,14 +129,14 @@ def open_heedful(path_or_name: str | Path, **opening: Any) -> LoadedHeedful:
 def _open_heedful(
     directory: Path, checkpoint: str, target: torch.device, allow_pickle: bool
 ) -> LoadedHeedful:
-    # half precision would be slower on a CPU, and would not reduce the memory for loading
+    # on a CPU, half precision is slower and needs no less memory for loading
     dtype = torch.float32 if target.type == "cpu" else None
     tokenizer = load_tokenizer(directory)
     model: Any = load_model(
         directory, checkpoint=checkpoint, allow_pickle=allow_pickle, dtype=dtype
     ).to(target)
-    marks = EXTRA_IDS if isinstance(model, Seq2Seq) else 0
-    check_tokenizer(tokenizer, model.config.vocabulary - marks, directory)
+    extra = EXTRA_IDS if isinstance(model, Seq2Seq) else 0
+    check_tokenizer(tokenizer, model.config.vocabulary - extra, directory)
     if isinstance(model, Seq2Seq):
         return LoadedSeq2Seq(model, tokenizer, directory)
     if isinstance(model, GPT):

@@ -1,12 +1,12 @@
 """Segments of a text, marked by lines in the text, and the tokens of each segment.
 
-A line that starts with the mark ends one segment and begins the next. The rest of the line is the
-segment's name; without a name, the segment has its number, from 1. The model does not read these
-lines. Segments with the same name are one segment, such as the turns of a chat.
+A line that starts with the mark begins a segment, and ends the segment before. The rest of the line
+is the segment's name; a segment without a name is named by its number, from 1. The model does not
+read these lines. Segments with the same name are one segment, such as the turns of a chat.
 
-A token belongs to the segment that contains its first character. White space at its start does not
-count, because many tokenizers include the space before a word; a token of white space only belongs
-to the segment of that white space. Tokens without characters, such as [CLS], are in no segment.
+A token belongs to the segment of its first character that is not white space, because many
+tokenizers include the space before a word. A token of white space belongs to the segment of its
+first character. A token without characters, such as [CLS], belongs to no segment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from heedful.text.library_tokenizer import Span
 
 
 class Part(NamedTuple):
-    """A segment: its name, and its start and end (exclusive) in the text without marking lines."""
+    """A segment: its name, start and end (exclusive), in characters of the text without marks."""
 
     name: str
     start: int
@@ -29,7 +29,7 @@ class Part(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """A text without its marking lines, and its segments; a second text is the segment "second".
+    """A text without marking lines, and its segments; a second text is the segment "second".
 
     >>> Marked.of("@@system\\nBe short.\\n@@question\\nWhere is he?", "@@")
     Marked(text='Be short.\\nWhere is he?', parts=[Part(name='system', start=0, end=10), \
@@ -50,26 +50,30 @@ Part(name='question', start=10, end=22)], second=None)
         """
         if not mark.strip() or len(mark.splitlines()) > 1:
             raise ArgumentError(
-                f"the mark {mark!r}", expected="the start of some lines, such as --- or @@"
+                f"the mark {mark!r}", expected="characters that begin a line, such as --- or @@"
             )
-        rest, parts = _cut(text, mark)
-        if rest == text:
+        remaining, parts = _cut(text, mark)
+        if remaining == text:
             raise TextError(
                 f"no line that begins with {mark!r}",
-                expected="such a line before each segment, with its name after the mark",
-                remedy=f"put {mark}question on a line of its own, and the question below it",
+                expected="a line with the mark and a name before each segment",
+                remedy=f"write the line {mark}question, and the question below it",
             )
-        return cls(rest, parts, second)
+        return cls(remaining, parts, second)
 
     def tokens(self, opened: LoadedModel, *, cut: bool = False) -> dict[str, list[int]]:
-        """Return the token indices of each segment, for `recording.segments`.
+        """Return the token indices of each segment, an argument of `recording.segments`.
+
+        Args:
+            opened: the model that reads the text.
+            cut: whether the text is truncated to the model's context, as in `opened.read`.
 
         Raises:
             RunError: the tokenizer does not report the positions of its tokens.
-            TextError: no token begins in a segment.
+            TextError: a segment has no token; or as in `opened.read`.
         """
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TruncationWarning)  # `read` has reported it
+            warnings.simplefilter("ignore", TruncationWarning)  # already issued by `read`
             spans = opened.spans(self.text, self.second, cut=cut)
         segments: dict[str, list[int]] = {part.name: [] for part in self.parts}
         if self.second is not None:
@@ -83,13 +87,13 @@ Part(name='question', start=10, end=22)], second=None)
             raise TextError(
                 f"the segment {empty!r} has no token",
                 expected="text below the line that marks it",
-                cause="an empty segment, such as one for an answer, or --cut removed its text",
+                cause="the segment is empty, or --cut removed its text",
                 remedy="remove that line, or write text below it",
             )
         return segments
 
     def _names_at(self, span: Span) -> list[str]:
-        """Return the names of the segments that contain a token's first character: one or none."""
+        """Return a list with the name of the token's segment; empty if it is in no segment."""
         characters = self.text[span.start : span.end]
         blank = len(characters) - len(characters.lstrip()) if characters.strip() else 0
         first = span.start + blank
@@ -97,7 +101,10 @@ Part(name='question', start=10, end=22)], second=None)
 
 
 def _cut(text: str, mark: str) -> tuple[str, list[Part]]:
-    """Return the text without marking lines, and its segments; blank text at the start is none."""
+    """Return the text without marking lines, and its segments.
+
+    Text before the first marking line is a segment too, unless it is blank.
+    """
     lines, parts, length = [], [Part("", 0, 0)], 0
     for line in text.splitlines(keepends=True):
         name = _name(line, mark)
@@ -107,17 +114,17 @@ def _cut(text: str, mark: str) -> tuple[str, list[Part]]:
         lines.append(line)
         length += len(line)
         parts[-1] = parts[-1]._replace(end=length)
-    rest = "".join(lines)
-    if not rest[: parts[0].end].strip():
+    remaining = "".join(lines)
+    if not remaining[: parts[0].end].strip():
         parts = parts[1:]
     named = enumerate(parts, 1)
-    return rest, [part._replace(name=part.name or str(number)) for number, part in named]
+    return remaining, [part._replace(name=part.name or str(number)) for number, part in named]
 
 
 def _name(line: str, mark: str) -> str | None:
-    """Return the name on a marking line; None for others, such as ----- for the mark ---."""
+    """Return the name on a marking line; None for others, such as ----- for ---."""
     if not line.startswith(mark):
         return None
-    after = line[len(mark) :].rstrip("\r\n")
-    is_mark = not after or after[0].isspace() or after[0].isalnum()
-    return after.strip() if is_mark else None
+    suffix = line[len(mark) :].rstrip("\r\n")
+    is_mark = not suffix or suffix[0].isspace() or suffix[0].isalnum()
+    return suffix.strip() if is_mark else None

@@ -19,15 +19,15 @@ from heedful.text.library_tokenizer import Span
 from heedful.text.tokenizer import valid_unicode
 from heedful.token_names import piece
 
-LONGEST = 64  # the most tokens of a target that an encoder–decoder generates
-MOST = 160  # the most characters of the library's message in an error
+MAX_TARGET = 64  # maximum number of tokens in a generated target
+MAX_MESSAGE = 160  # maximum number of characters of the library's message in an error
 
 
 @dataclass(frozen=True)
 class LoadedTransformers(LoadedModel):
     """A model of transformers with its tokenizer.
 
-    writer: the same model with its head, if it can generate text.
+    writer: the same model with its head, if it can generate text; otherwise None.
     """
 
     writer: nn.Module | None = None
@@ -38,14 +38,14 @@ class LoadedTransformers(LoadedModel):
         with self.library_errors():
             return self._model_inputs(self._inputs(text, second, cut))
 
-    def contexts(self, text: str, most: int | None = None) -> list[ModelInputs]:
-        """See `LoadedModel.contexts`; the library splits the text."""
+    def contexts(self, text: str, max_tokens: int | None = None) -> list[ModelInputs]:
+        """See `LoadedModel.contexts`; the library's tokenizer splits the text."""
         self._check_fast("cut a text into contexts")
         with self.library_errors():
             special = len(self.tokenizer("")["input_ids"])
             encoding = self.tokenizer(
                 valid_unicode(text), padding=False, truncation=True,
-                max_length=special + room_for_text(special, self.context_length, most),
+                max_length=special + room_for_text(special, self.context_length, max_tokens),
                 return_overflowing_tokens=True,
             )  # fmt: skip
             names = [name for name in self.tokenizer.model_input_names if name in encoding]
@@ -62,7 +62,7 @@ class LoadedTransformers(LoadedModel):
     def spans(
         self, text: str, second: str | None = None, *, cut: bool = False
     ) -> list[Span | None]:
-        """See `LoadedModel.spans`; the spans are the library's offsets."""
+        """See `LoadedModel.spans`; spans are the offsets that the library's tokenizer returns."""
         self._check_fast("report the positions of its tokens")
         with self.library_errors():
             N = self._inputs(text, second, cut)["input_ids"].shape[1]
@@ -78,7 +78,7 @@ class LoadedTransformers(LoadedModel):
         ]
 
     def run(self, model_inputs: ModelInputs) -> Any:
-        """Return the model's output; raise a `RunError` if the library fails."""
+        """Return the model's output; raise a `RunError` if the library raises an error."""
         with self.library_errors():
             return super().run(model_inputs)
 
@@ -88,7 +88,7 @@ class LoadedTransformers(LoadedModel):
 
     @property
     def context_length(self) -> int | None:
-        """The most tokens that the model reads; None if unlimited."""
+        """The maximum number of tokens that the model reads; None if unlimited."""
         config: Any = self.model.config
         limits = [
             getattr(config.get_text_config(), "max_position_embeddings", None),
@@ -98,17 +98,17 @@ class LoadedTransformers(LoadedModel):
         return min((limit for limit in limits if limit and limit < 10**9), default=None)
 
     def library_errors(self) -> AbstractContextManager[None]:
-        """Turn the library's errors into one-line `RunError`s."""
+        """See the function `library_errors`."""
         return library_errors(f"run a {type(self.model).__name__}")
 
     def _check_fast(self, task: str) -> None:
-        """Raise a `RunError` if the tokenizer is written in Python, and so cannot do a task."""
+        """Raise a `RunError` unless the tokenizer is a fast one, which alone can do `task`."""
         if not self.tokenizer.is_fast:
             raise RunError(
                 f"a {type(self.tokenizer).__name__}, which does not {task}",
                 expected="a tokenizer of the tokenizers library",
-                remedy="record each text separately, and name segments by their tokens, such as "
-                "--segments question=40:60",
+                remedy="record each text separately, and specify segments by token indices, such "
+                "as --segments question=40:60",
             )
 
     def _inputs(self, text: str, second: str | None, cut: bool) -> dict[str, Tensor]:
@@ -128,7 +128,7 @@ class LoadedTransformers(LoadedModel):
 
     @torch.inference_mode()
     def _model_inputs(self, inputs: dict[str, Tensor]) -> ModelInputs:
-        """Add the token names; for an encoder–decoder, also generate the decoder's inputs."""
+        """Add labels of the tokens; for an encoder–decoder, also generate the decoder's inputs."""
         tokens, config = self.pieces(inputs["input_ids"][0].tolist()), cast(Any, self.model.config)
         if not config.is_encoder_decoder:
             return ModelInputs(inputs, tokens)
@@ -138,16 +138,16 @@ class LoadedTransformers(LoadedModel):
 
 
 def _table_lengths(model: nn.Module) -> Iterator[int]:
-    """Yield the lengths of position tables, without rows for padding, as RoBERTa has."""
+    """Yield the number of positions in each position table; RoBERTa has extra rows for padding."""
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            first = 0 if module.padding_idx is None else module.padding_idx + 1
-            yield module.num_embeddings - first
+            padding_rows = 0 if module.padding_idx is None else module.padding_idx + 1
+            yield module.num_embeddings - padding_rows
 
 
 def greedy_output(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
-    """Generate greedily from a model's inputs; return the ids (1, N) without the end token."""
-    ids = model.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=LONGEST)
+    """Generate greedily from a model's inputs, and return ids (1, N) without the end token."""
+    ids = model.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=MAX_TARGET)
     end = model.generation_config.eos_token_id
     ends = end if isinstance(end, list) else [end]
     return ids[:, :-1] if ids.shape[1] > 1 and int(ids[0, -1]) in ends else ids
@@ -156,25 +156,25 @@ def greedy_output(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
 def open_transformers(
     directory: Path, device: torch.device, *, allow_pickle: bool = False
 ) -> LoadedTransformers:
-    """Load the model and tokenizer of a directory; raise a `RunError` if any part is missing."""
+    """Load the model and tokenizer in a directory; raise a `RunError` if a part is missing."""
     library = import_transformers(directory)
     with library_errors(f"open {directory}"):
         tokenizer = read_tokenizer(library, directory)
         config = from_pretrained(library.AutoConfig, directory)
         family = model_class(library, config)
-        if config.is_encoder_decoder:  # needs its head, to generate the target
+        if config.is_encoder_decoder:  # only with its head can it generate the target
             family = library.AutoModelForSeq2SeqLM
         model = read_model(family, directory, device, allow_pickle)
-    # without its head, a model computes the same attention but no logits over the vocabulary
+    # without its head, a model computes the same attention, but saves the time for logits
     base = model if config.is_encoder_decoder else model.base_model
     generates = base is not model and model.can_generate()
     return LoadedTransformers(base, tokenizer, directory, model if generates else None)
 
 
 def from_pretrained(family: Any, directory: Path, **options: Any) -> Any:
-    """Call `family.from_pretrained` on a directory, without running the directory's Python code.
+    """Call `family.from_pretrained` on a directory; never run Python code in the directory.
 
-    By default the library asks on standard input whether to run such code.
+    Without `trust_remote_code=False`, the library asks on standard input whether to run the code.
     """
     try:
         return family.from_pretrained(directory, trust_remote_code=False, **options)
@@ -182,17 +182,17 @@ def from_pretrained(family: Any, directory: Path, **options: Any) -> Any:
         if "trust_remote_code" not in str(error):
             raise
         raise RunError(
-            f"{directory} needs code of its own, which heedful does not run",
-            expected="a model, a tokenizer and an image processor of transformers itself",
-            remedy="read that code; if you trust it, load the model in Python with "
-            "trust_remote_code=True, and run it inside heedful.record(model)",
+            f"{directory} comes with Python code, which heedful does not run",
+            expected="a model, a tokenizer and an image processor that transformers includes",
+            remedy="read the code; if you trust it, load the model in Python with "
+            "trust_remote_code=True, and run the model inside heedful.record(model)",
         ) from error
 
 
 def read_tokenizer(library: Any, directory: Path) -> Any:
-    """Load the tokenizer of a directory, without truncation and padding.
+    """Load the tokenizer in a directory, and turn off truncation and padding.
 
-    Its files may set both, for the batches that its model was trained on.
+    The files may turn them on, for the batches on which the model was trained.
     """
     tokenizer = from_pretrained(library.AutoTokenizer, directory)
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -205,18 +205,18 @@ def read_tokenizer(library: Any, directory: Path) -> Any:
 
 def read_model(family: Any, directory: Path, device: torch.device, allow_pickle: bool) -> Any:
     """Load a model in evaluation mode; raise a `RunError` if weights are missing."""
-    model, about = from_pretrained(
+    model, loading_info = from_pretrained(
         family,
         directory,
         dtype=torch.float32 if device.type == "cpu" else "auto",
         use_safetensors=None if allow_pickle else True,
         output_loading_info=True,
     )
-    missing = sorted(about["missing_keys"])  # the library initialises these at random
+    missing = sorted(loading_info["missing_keys"])  # the library initialises these at random
     if missing:
-        more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         raise RunError(
-            f"{directory} has no weights for {missing[0]}{more}",
+            f"{directory} has no weights for {missing[0]}{others}",
             expected="every weight of the model that config.json describes",
             cause="a damaged checkpoint, or a checkpoint of another class",
         )
@@ -226,28 +226,28 @@ def read_model(family: Any, directory: Path, device: torch.device, allow_pickle:
 
 @contextmanager
 def library_errors(task: str) -> Iterator[None]:
-    """Turn the library's errors into one-line `RunError`s: it cannot do `task`."""
+    """Turn the library's errors into one-line `RunError`s ("transformers cannot {task}: …")."""
     try:
         yield
-    except (HeedfulError, Warning):  # a warning, if Python is set to raise them as errors
+    except (HeedfulError, Warning):  # Warning: Python may be set to raise warnings as errors
         raise
-    except Exception as error:  # of many types: the library's, safetensors', json's, torch's
-        message = textwrap.shorten(str(error), MOST, placeholder=" …")
+    except Exception as error:  # also errors of safetensors, json and torch
+        message = textwrap.shorten(str(error), MAX_MESSAGE, placeholder=" …")
         raise RunError(
             f"transformers cannot {task}: {type(error).__name__}: {message}",
             expected="a model with its tokenizer or image processor, in safetensors",
-            remedy="load it in Python, and run it inside heedful.record(model)",
+            remedy="load the model in Python, and run it inside heedful.record(model)",
         ) from error
 
 
 def import_transformers(directory: Path) -> Any:
-    """Import transformers for the model of a directory; raise a `RunError` if not installed."""
+    """Import transformers for the model in a directory; raise a `RunError` if not installed."""
     try:
         import transformers
     except ImportError as error:
         raise RunError(
             f"the model in {directory} needs transformers, which is not installed",
-            expected="a run, a GPT-2, a BERT or a Llama; or transformers, which loads the others",
+            expected="a run, a GPT-2, a BERT or a Llama; transformers loads any other model",
             remedy="pip install 'transformers>=5.0'",
         ) from error
     transformers.logging.set_verbosity_error()
@@ -256,5 +256,5 @@ def import_transformers(directory: Path) -> Any:
 
 
 def model_class(library: Any, config: Any) -> Any:
-    """Return the model class that the configuration names, so that no weights are missing."""
+    """Return the model class that `config.json` names; any other class might lack weights."""
     return getattr(library, str((config.architectures or [None])[0]), library.AutoModel)

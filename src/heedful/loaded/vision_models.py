@@ -1,7 +1,7 @@
 """Vision models, loaded by the transformers library with their image processor.
 
-One pass over an image is recorded, and the image is displayed as the processor resizes and crops
-it. A model that generates text reads the text that the caller passes, or generates one itself.
+A recording has one pass over an image. Its picture is the image after the processor has resized
+and cropped it. A model that generates text reads the caller's text, or generates a text first.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ SETTINGS = ("preprocessor_config.json", "processor_config.json")  # files of ima
 
 
 class ImageWarning(UserWarning):
-    """The patch layout of a model's images is unknown, so the recording has no picture."""
+    """A model's patch layout is unknown, so its recordings have no picture."""
 
 
 @dataclass(frozen=True)
 class LoadedVision(LoadedTransformers):
     """A vision model of transformers with its image processor.
 
-    processor: the image processor of transformers, which turns images into tensors. The tokenizer
-    is None if the model reads no text.
+    processor: the image processor of transformers, which turns images into tensors. `tokenizer` is
+    None if the model reads no text.
     """
 
     processor: Any = None
@@ -61,19 +61,21 @@ class LoadedVision(LoadedTransformers):
         """Record one pass over an image and an optional text.
 
         Args:
-            text: the text that the model reads with the image, or is forced to generate.
+            text: the text that the model reads with the image; the decoder of an encoder–decoder
+                reads it as if the model had generated it.
             second: must be None.
             image: a path, a PIL image or an array (h, w, 3).
             cut: as in `read`.
             options: `verify` and `progress` of `record_inputs`, and options of `heedful.record`.
 
         Returns:
-            the finished recording with its `images`, which are missing, with an `ImageWarning`, if
-            the model's patch layout is unknown.
+            the finished recording, with `images`. If the model's patch layout is unknown, an
+            `ImageWarning` is issued and `images` is None.
 
         Raises:
-            ArgumentError: `image` is missing or no image, the model reads no text, there is a
-                second text, or `verify` is set and only the model's vision part runs.
+            ArgumentError: `image` is missing or is not an image, a text is passed to a model that
+                reads no text, `second` is not None, or `verify` is set and only the vision part of
+                the model runs.
             RunError: the library raised an error, or no attention was recorded.
         """
         name = type(self.model).__name__
@@ -81,10 +83,10 @@ class LoadedVision(LoadedTransformers):
             raise ArgumentError(
                 f"no image for a {name}",
                 expected="an image: this is a vision model",
-                remedy="pass --image photo.jpg, in Python image=…",
+                remedy="pass --image photo.jpg (in Python, image=…)",
             )
         if second is not None:
-            raise ArgumentError("a second text", expected="one text at most, beside the image")
+            raise ArgumentError("a second text", expected="an image and at most one text")
         if text is not None and self.tokenizer is None:
             raise ArgumentError(f"a text for a {name}", expected="an image alone")
         pixels = pixels_of(image).data
@@ -94,8 +96,8 @@ class LoadedVision(LoadedTransformers):
         if options.get("verify") and self._is_image_only(model_inputs):
             raise ArgumentError(
                 f"verify of a {name} on an image alone",
-                expected="a model of which every part runs",
-                remedy="leave verify out, or record its vision model in Python",
+                expected="an image and a text, so that all parts of the model run",
+                remedy="omit verify, or record the model's vision part in Python",
             )
         recording = self.record_inputs(model_inputs, **options)
         try:
@@ -105,14 +107,14 @@ class LoadedVision(LoadedTransformers):
         return recording
 
     def run(self, model_inputs: ModelInputs) -> Any:
-        """Return the model's output; on an image alone, CLIP and its like run the vision part."""
+        """Return the model's output; a model like CLIP, on an image alone, runs its vision part."""
         model: Any = self.model
         with self.library_errors():
             run = model.get_image_features if self._is_image_only(model_inputs) else model
             return run(**model_inputs.inputs)
 
-    def contexts(self, text: str, most: int | None = None) -> list[ModelInputs]:
-        """Raise an `ArgumentError`: a vision model reads no text without an image."""
+    def contexts(self, text: str, max_tokens: int | None = None) -> list[ModelInputs]:
+        """Raise an `ArgumentError`: a vision model does not read a text without an image."""
         raise ArgumentError(
             f"a text alone for a {type(self.model).__name__}",
             expected="a model that reads texts",
@@ -120,11 +122,11 @@ class LoadedVision(LoadedTransformers):
         )
 
     def _is_image_only(self, model_inputs: ModelInputs) -> bool:
-        """Whether a model with a text and a vision part has inputs for an image alone."""
+        """Whether the inputs have no text, for a model with a vision part and a text part."""
         return hasattr(self.model, "get_image_features") and "input_ids" not in model_inputs.inputs
 
     def _image_inputs(self, pixels: Tensor) -> dict[str, Tensor]:
-        """Return the processor's tensors of an image that the model accepts."""
+        """Return the tensors of the image processor's output that the model accepts."""
         from PIL import Image
 
         output = self.processor(images=Image.fromarray(pixels.numpy()), return_tensors="pt")
@@ -139,10 +141,7 @@ class LoadedVision(LoadedTransformers):
     def _all_inputs(
         self, inputs: dict[str, Tensor], text: str | None, cut: bool
     ) -> dict[str, Tensor]:
-        """Add the text, or without one the text that the model generates, to the image's inputs.
-
-        A decoder reads the text as if it had generated it.
-        """
+        """Add the text to the image's inputs; without a text, generate one if the model can."""
         parameters, model = inspect.signature(self.model.forward).parameters, self.model
         if "decoder_input_ids" in parameters:
             ids = greedy_output(model, inputs) if text is None else self._decoder_ids(text, cut)
@@ -154,7 +153,7 @@ class LoadedVision(LoadedTransformers):
         return inputs | {"input_ids": greedy_output(model, inputs)}
 
     def _decoder_ids(self, text: str, cut: bool) -> Tensor:
-        """Return the ids of a text as a decoder's inputs: with a start token, without an end."""
+        """Return a text's ids as inputs of a decoder: with a start token, without an end token."""
         ids = self._inputs(text, None, cut)["input_ids"]
         model: Any = self.model
         start = model.config.decoder_start_token_id
@@ -168,7 +167,7 @@ class LoadedVision(LoadedTransformers):
 
 
 def _image_pixels(inputs: dict[str, Tensor]) -> Tensor:
-    """Return the image that the model reads, (3, h, w), with normalised values."""
+    """Return the image (3, h, w) that the model reads; the processor has normalised its values."""
     if "pixel_values" in inputs and inputs["pixel_values"].ndim == 4:
         return inputs["pixel_values"][0]
     shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in inputs.items())
@@ -176,7 +175,7 @@ def _image_pixels(inputs: dict[str, Tensor]) -> Tensor:
 
 
 def reads_images(directory: Path) -> bool:
-    """Whether the directory has the settings of an image processor."""
+    """Whether the directory has settings of an image processor."""
     files = [path for name in SETTINGS if (path := directory / name).is_file()]
     return any('"image_processor' in path.read_text("utf-8", errors="replace") for path in files)
 
@@ -184,7 +183,7 @@ def reads_images(directory: Path) -> bool:
 def open_vision(
     directory: Path, device: torch.device, *, allow_pickle: bool = False
 ) -> LoadedVision:
-    """Load the model, image processor and, if any, tokenizer of a directory."""
+    """Load the model, its image processor and, if there is one, its tokenizer."""
     library = import_transformers(directory)
     with library_errors(f"open {directory}"):
         config = from_pretrained(library.AutoConfig, directory)

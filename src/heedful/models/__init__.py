@@ -1,4 +1,4 @@
-"""Floor 3: the GPT, the BERT and the encoder–decoder, with their configurations."""
+"""The models GPT, BERT and encoder–decoder, with their configurations and checkpoints."""
 
 from typing import TYPE_CHECKING
 

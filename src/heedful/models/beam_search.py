@@ -18,11 +18,11 @@ from heedful.models.seq2seq import Seq2Seq
 
 
 class Translation(NamedTuple):
-    """A target of the search.
+    """A translation found by the search.
 
-    ids: its tokens, without begin and end. log_prob: its log-probability, the end included.
-    score: log_prob divided by the length penalty; targets are ranked by it. finished:
-    whether the target has its end; otherwise it was truncated at the maximal length.
+    ids: the target's ids, without begin and end. log_prob: its log-probability, with the end.
+    score: log_prob divided by the length penalty, for ranking. finished: whether the target has
+    an end; if not, it was truncated at the maximum length.
     """
 
     ids: list[int]
@@ -36,16 +36,15 @@ def translate(
     sources: Sequence[Sequence[int]],
     search: Search | None = None,
 ) -> list[list[Translation]]:
-    """Return the best targets of each source, best first, at most as many as beams.
+    """Return at most K targets of each source, the best first; K is `search.beams`.
 
-    Each step keeps the K most probable continuations. A beam that ends is finished and reduces the
-    number of beams, as in Bahdanau et al. 2014 (arXiv:1409.0473), so that improbable early ends do
-    not crowd out the rest. A beam that can no longer beat the best finished target is dropped. If
-    no target is finished at the maximal length, the unfinished targets are returned.
+    Each step keeps the K most probable continuations of a source. Each finished target reduces its
+    K by one (Bahdanau et al. 2014, arXiv:1409.0473). A beam that cannot beat the best finished one
+    any more is dropped. If none is finished at the maximum length, unfinished ones are returned.
 
     Args:
         model: in evaluation mode.
-        sources: the ids of each source, without an end.
+        sources: the ids of each source, without the end id.
         search: default `Search()`.
 
     Raises:
@@ -63,8 +62,8 @@ class _Beams:
 
     def __init__(self, model: Seq2Seq, sources: Sequence[Sequence[int]], search: Search) -> None:
         config = model.config
-        self.model, self.search, self.count = model, search, len(sources)
-        self.longest = min(search.longest or config.context_length, config.context_length)
+        self.model, self.search, self.source_count = model, search, len(sources)
+        self.max_length = min(search.longest or config.context_length, config.context_length)
         device = next(model.parameters()).device
         lengths = torch.tensor([len(source) + 1 for source in sources])
         keep = torch.arange(int(lengths.max())) < lengths[:, None]
@@ -74,15 +73,15 @@ class _Beams:
         self.keep = keep.to(device).repeat_interleave(K, dim=0)
         self.memory = model.encode(ids.to(device), keep=keep.to(device)).repeat_interleave(K, dim=0)
         rows, length = self.keep.shape
-        self.cache = model.new_cache(rows, length, self.longest)
+        self.cache = model.new_cache(rows, length, self.max_length)
         self.targets = torch.full((rows, 1), config.begin, device=device)
-        # All beams of a source are identical at first, so only its first beam is active
-        self.log_probabilities = torch.full((self.count, K), -math.inf, device=device)
+        # The beams of a source are identical at first, so only the first one is active
+        self.log_probabilities = torch.full((self.source_count, K), -math.inf, device=device)
         self.log_probabilities[:, 0] = 0.0
         self.finished: list[list[Translation]] = [[] for _ in sources]
 
     def run(self) -> list[list[Translation]]:
-        for _ in range(self.longest):
+        for _ in range(self.max_length):
             self._step()
             if self.log_probabilities.isneginf().all():
                 break
@@ -93,16 +92,18 @@ class _Beams:
 
     def _step(self) -> None:
         K, V = self.search.beams, self.model.config.vocabulary
-        extended = self.log_probabilities[:, :, None] + self._next().unflatten(0, (self.count, K))
+        following = self._next_log_probabilities().unflatten(0, (self.source_count, K))
+        extended = self.log_probabilities[:, :, None] + following
         best = extended.flatten(1).topk(K)
         beams, tokens = best.indices // V, best.indices % V
-        rows = (beams + K * torch.arange(self.count, device=beams.device)[:, None]).flatten()
+        rows = (beams + K * torch.arange(self.source_count, device=beams.device)[:, None]).flatten()
         active = torch.tensor([K - len(targets) for targets in self.finished], device=beams.device)
         is_active = torch.arange(K, device=beams.device) < active[:, None]
-        ends = is_active & (tokens == self.model.config.end) & ~best.values.isneginf()
-        self._finish(best.values, rows.view_as(beams), ends)
-        hopeless = best.values / self.search.penalty(self.longest) <= self._best_scores()
-        self.log_probabilities = best.values.masked_fill(~is_active | ends | hopeless, -math.inf)
+        is_end = is_active & (tokens == self.model.config.end) & ~best.values.isneginf()
+        self._finish(best.values, rows.view_as(beams), is_end)
+        is_beaten = best.values / self.search.penalty(self.max_length) <= self._best_scores()
+        is_dropped = ~is_active | is_end | is_beaten
+        self.log_probabilities = best.values.masked_fill(is_dropped, -math.inf)
         self.targets = torch.cat([self.targets[rows], tokens.view(-1, 1)], dim=1)
         if K > 1:
             self.cache.reorder(rows)
@@ -113,8 +114,8 @@ class _Beams:
                   for targets in self.finished]  # fmt: skip
         return torch.tensor(scores, device=self.targets.device)[:, None]
 
-    def _next(self) -> Tensor:
-        """Return log-probabilities (B·K, V) of the next token; `begin` is excluded."""
+    def _next_log_probabilities(self) -> Tensor:
+        """Return the log-probabilities (B·K, V) of the next token; that of `begin` is −∞."""
         states = self.model.decoder_states(
             self.targets[:, -1:], self.memory, memory_keep=self.keep, cache=self.cache
         )
@@ -122,8 +123,8 @@ class _Beams:
         log_probabilities[:, self.model.config.begin] = -math.inf
         return log_probabilities
 
-    def _finish(self, values: Tensor, rows: Tensor, ends: Tensor) -> None:
-        for b, k in ends.nonzero().tolist():
+    def _finish(self, values: Tensor, rows: Tensor, is_end: Tensor) -> None:
+        for b, k in is_end.nonzero().tolist():
             value, ids = float(values[b, k]), self.targets[rows[b, k], 1:].tolist()
             score = value / self.search.penalty(len(ids) + 1)
             self.finished[b].append(Translation(ids, value, score, True))

@@ -28,9 +28,9 @@ from heedful.ops.masks import Padding
 class BertOutput(NamedTuple):
     """The output of a BERT for a batch.
 
-    logits: (B, N, V), for the token at each position; None without a masked-word head.
-    hidden_states: (B, N, width), the embeddings, then the output of each block.
-    pooled: (B, width), one vector for the input; None without a pooler.
+    logits: (B, N, V) of the token at each position; None without a masked-word head.
+    hidden_states: (B, N, width) each; the embeddings, then the output of each block.
+    pooled: (B, width), a vector for the whole input; None without a pooler.
     """
 
     logits: Tensor | None
@@ -73,8 +73,8 @@ class Bert(nn.Module):
         Args:
             ids: token ids (B, N), including [CLS] and [SEP].
             segments: (B, N), 0 for tokens of the first text and 1 for the second; default 0.
-            keep: boolean (B, N), False for padding on either side, which no token attends to. A
-                token's position is its column, padding included, as in transformers.
+            keep: boolean (B, N), False for padding on either side, which no token attends to.
+                Padding counts in the positions of later tokens, as in transformers.
 
         Raises:
             ArgumentError: more tokens than the context, an id or a segment out of range, or
@@ -98,9 +98,9 @@ class Bert(nn.Module):
     def steps(
         self, ids: Tensor, *, segments: Tensor | None = None, keep: Tensor | None = None
     ) -> Iterator[Steps]:
-        """Yield the intermediates of attention, (B, H, N, N) each, layer by layer: for short texts.
+        """Yield the intermediate results of attention layer by layer; weights are (B, H, N, N).
 
-        Each layer is computed when the iterator reaches it, so unused layers take no memory.
+        A layer is computed when the iterator reaches it, so later layers take no memory.
         """
         x, mask = self._embed(ids, segments, keep)
         for block in cast("list[PostNormBlock]", self.blocks):
@@ -129,8 +129,8 @@ class Bert(nn.Module):
     def _initialize(self) -> None:
         """Initialise as the paper does: normal weights, biases 0, norms 1, and zeros for [PAD].
 
-        The paper's standard deviation, 0.02, is for a width of 768. Narrower models get a larger
-        one, so that sums over the width have the same variance.
+        The paper's standard deviation, 0.02, is for a width of 768. For other widths it
+        is multiplied by √(768 / width), so that sums over the width have the same variance.
         """
         deviation = 0.02 * math.sqrt(768 / self.config.width)
         for name, parameter in self.named_parameters():

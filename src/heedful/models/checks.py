@@ -1,4 +1,4 @@
-"""Checks of a model's inputs, with errors that name the cause."""
+"""Checks of token ids, segments and padding masks, the inputs of models."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ def check_ids(
 ) -> None:
     """Check that `ids` is a batch of token ids (B, N) that fits the token table and the context.
 
-    `start` is the number of tokens in the cache; `name` appears in the errors.
+    `start` is the number of cached tokens; `name` appears in the errors.
 
     Raises:
-        ArgumentError: not integers (B, N), more tokens than the context, or an id out of range.
+        ArgumentError: another type or shape, more tokens than the context, or an id out of range.
     """
     if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
         raise ArgumentError(
             f"{name} ids {tuple(ids.shape) if isinstance(ids, Tensor) else type(ids).__name__}",
             expected="a tensor of whole numbers (batch, tokens)",
-            remedy="torch.tensor([ids]) makes a batch of one",
+            remedy="torch.tensor([ids]) is a batch of one sequence",
         )
     if start + ids.shape[1] > context_length:
         raise ArgumentError(
             f"a {name} of {start + ids.shape[1]:,} tokens",
             expected=f"at most the model's context of {context_length:,}",
-            remedy="pass fewer at once, or train with a longer context",
+            remedy="pass fewer tokens at once, or train with a longer context",
         )
     check_rows(f"{name} ids", ids, rows, "ids of another tokenizer")
 
 
-def check_rows(name: str, numbers: Tensor, rows: int, cause: str) -> None:
-    """Check that indices are in range; only on the CPU, because a GPU would have to synchronise.
+def check_rows(name: str, indices: Tensor, rows: int, cause: str) -> None:
+    """Check that indices are in range, on the CPU only: a GPU would have to synchronise.
 
-    `torch.compile` has no values to check, so the caller checks them before.
+    Compiled code skips this check, because tensors have no values while they are traced.
     """
-    if torch.compiler.is_compiling() or not numbers.is_cpu or not numbers.numel():
+    if torch.compiler.is_compiling() or not indices.is_cpu or not indices.numel():
         return
-    low, high = (int(end) for end in numbers.aminmax())
+    low, high = (int(end) for end in indices.aminmax())
     if not 0 <= low <= high < rows:
         raise ArgumentError(
             f"{name} from {low} to {high}", expected=f"0 to {rows - 1}", cause=cause
@@ -57,5 +57,5 @@ def check_keep(keep: Tensor, ids: Tensor, *, start: int = 0, name: str = "keep")
             cause="padding for the new tokens only, where a cache holds earlier ones"
             if start
             else None,
-            remedy="it has one entry for each token so far, True where it is real",
+            remedy="pass one entry for each token so far, True for real tokens",
         )

@@ -18,9 +18,9 @@ from heedful.layers.option_names import (
 )
 from heedful.rotary_scaling import RotaryScaling
 
-# The weights of a run with the lowest validation loss, and the latest weights
+# Files of a run: the weights with the lowest validation loss, and the latest weights
 CHECKPOINTS = {"best": "model.safetensors", "last": "state/last.safetensors"}
-SHARDED = "state/sharded"  # the latest weights, if several processes wrote them
+SHARDED = "state/sharded"  # the latest weights, if sharded over processes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,18 +36,18 @@ divides the width; try 6 heads
     vocabulary: int = setting(
         dataclasses.MISSING, "Rows of the token table; the tokenizer's size.", low=1
     )
-    context_length: int = setting(128, "Tokens that the model sees at once.", low=1)
+    context_length: int = setting(128, "Maximum number of input tokens.", low=1)
     width: int = setting(128, "Numbers in each token's vector (d_model).", low=1)
     layers: int = setting(4, "Transformer blocks.", low=1)
-    heads: int = setting(4, "Query heads in each block; they divide the width.", low=1)
+    heads: int = setting(4, "Query heads in each block; must divide the width.", low=1)
     kv_heads: int | None = setting(
-        None, "Key and value heads, shared by groups of query heads; default: as many.", low=1
+        None, "Key and value heads, shared by groups of query heads; default: same number.", low=1
     )
     head_width: int | None = setting(
         None, "Numbers in each head's query and key; default: width / heads.", low=1
     )
     window: int | None = setting(
-        None, "Tokens that each token may attend to, itself included; default: all before.", low=1
+        None, "Tokens that each token may attend to, with itself; default: all previous.", low=1
     )
     hidden: int | None = setting(
         None, "Width inside the feed-forward layer; default: 4 × width.", low=1
@@ -72,14 +72,14 @@ divides the width; try 6 heads
     norm_order: str = setting(
         "pre",
         "Norms before each layer (pre, as in GPT-2), or after each residual sum (post, as in "
-        "document 004 by Zhang and BERT).",
+        "BERT and document 004 by Zhang).",
         choices=NORM_ORDERS,
     )
     norm_epsilon: float = setting(1e-5, "Added to the variance in norms.", low=0.0)
     qk_norm: bool = setting(True, "RMSNorm on each query and key.")
-    bias: bool = setting(False, "Biases in attention's output and in the feed-forward layer.")
+    bias: bool = setting(False, "Biases in the output projection and the feed-forward layer.")
     feed_bias: bool | None = setting(
-        None, "Biases in the feed-forward layer; default: as attention's output."
+        None, "Biases in the feed-forward layer; default: the value of bias."
     )
     logit_bias: bool = setting(False, "A bias in the output layer.")
     attention_bias: bool = setting(False, "Biases in the projections to query, key and value.")
@@ -121,11 +121,11 @@ class BertConfig(Configuration):
     """
 
     vocabulary: int = setting(30522, "Rows of the token table; the tokenizer's size.", low=1)
-    context_length: int = setting(512, "Tokens that the model sees at once.", low=1)
-    segments: int = setting(2, "Rows of the segment table: the texts of a pair.", low=1)
+    context_length: int = setting(512, "Maximum number of input tokens.", low=1)
+    segments: int = setting(2, "Number of segment embeddings (texts in a pair).", low=1)
     width: int = setting(768, "Numbers in each token's vector (hidden size).", low=1)
     layers: int = setting(12, "Transformer blocks.", low=1)
-    heads: int = setting(12, "Heads in each block; they divide the width.", low=1)
+    heads: int = setting(12, "Heads in each block; must divide the width.", low=1)
     hidden: int | None = setting(
         None, "Width inside the feed-forward layer; default: 4 × width.", low=1
     )
@@ -134,7 +134,7 @@ class BertConfig(Configuration):
     )
     norm_epsilon: float = setting(1e-12, "Added to the variance in norms.", low=0.0)
     padding: int | None = setting(
-        0, "The id of [PAD], whose input embedding gets no gradient; none: all get one.", low=0
+        0, "The id of [PAD], whose input embedding is not trained; none: all are trained.", low=0
     )
     pooler: bool = setting(True, "A layer that computes one vector for the input.")
     masked_words: bool = setting(True, "A head that predicts the word at a [MASK].")
@@ -156,8 +156,8 @@ class BertConfig(Configuration):
 class Seq2SeqConfig(Configuration):
     """The architecture of an encoder–decoder; source and target share a vocabulary.
 
-    The last two ids are no ids of the tokenizer: `begin`, the first token of a target, and `end`,
-    the last token of sources and targets.
+    The tokenizer lacks the last two ids: `begin`, the first token of a target, and `end`, the last
+    token of sources and targets.
 
     >>> config = Seq2SeqConfig(vocabulary=30)
     >>> config.begin, config.end
@@ -165,17 +165,17 @@ class Seq2SeqConfig(Configuration):
     """
 
     vocabulary: int = setting(
-        dataclasses.MISSING, "Rows of the token table; the tokenizer's size and two.", low=3
+        dataclasses.MISSING, "Rows of the token table; the tokenizer's size + 2.", low=3
     )
     context_length: int = setting(
-        128, "Maximal tokens of a source or a target, its end included.", low=1
+        128, "Maximum number of tokens of a source or target, with its end.", low=1
     )
     width: int = setting(128, "Numbers in each token's vector (d_model).", low=1)
     layers: int = setting(2, "Blocks of the encoder.", low=1)
     decoder_layers: int | None = setting(
-        None, "Blocks of the decoder; default: as many as the encoder's.", low=1
+        None, "Blocks of the decoder; default: same number as the encoder.", low=1
     )
-    heads: int = setting(4, "Heads in each attention layer; they divide the width.", low=1)
+    heads: int = setting(4, "Heads in each attention layer; must divide the width.", low=1)
     hidden: int | None = setting(
         None, "Width inside the feed-forward layer; default: 4 × width.", low=1
     )
@@ -185,7 +185,7 @@ class Seq2SeqConfig(Configuration):
     norm: str = setting("layer", "LayerNorm or RMSNorm.", choices=NORM_NAMES)
     norm_order: str = setting(
         "pre",
-        "Norms before each layer (pre), or after each residual sum (post: the paper of 2017).",
+        "Norms before each layer (pre), or after each residual sum (post, as in the 2017 paper).",
         choices=NORM_ORDERS,
     )
     norm_epsilon: float = setting(1e-5, "Added to the variance in norms.", low=0.0)
@@ -204,7 +204,7 @@ class Seq2SeqConfig(Configuration):
         if self.width % 2:
             raise ArgumentError(
                 f"a width of {self.width}",
-                expected="an even one",
+                expected="an even width",
                 cause="the sines and cosines of positions come in pairs",
             )
 

@@ -1,7 +1,7 @@
 """Descriptions of models: settings, parameters by part, and the tensor shapes of a forward pass.
 
-B sequences, N tokens (in an encoder–decoder: of the target), M tokens of the source. The numbers
-are read from the model's layers.
+B sequences, N tokens (of the target, in an encoder–decoder), M tokens of the source. The numbers
+come from the model's layers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Setting(NamedTuple):
 class Part(NamedTuple):
     """A part of a model that occurs `times` times, with `parameters` parameters each time.
 
-    `parts` are its components; `note` qualifies the number, such as a shared table.
+    `parts` are its components; `note` explains the number: for example, a table is shared.
     """
 
     name: str
@@ -70,8 +70,8 @@ class ShapeStep(NamedTuple):
 class Description(NamedTuple):
     """The result of `describe`.
 
-    `kind` is GPT, BERT or encoder–decoder, or the architecture's own name; `norm_order` is "pre",
-    "post", or None if unknown.
+    `kind` is GPT, BERT, encoder–decoder, or the name of another architecture; `norm_order` is
+    "pre", "post", or None if unknown.
     """
 
     kind: str
@@ -82,7 +82,7 @@ class Description(NamedTuple):
 
     @property
     def parameters(self) -> int:
-        """The number of all parameters; shared parameters count once."""
+        """The total number of parameters; shared parameters count once."""
         return sum(part.total for part in self.parts)
 
 
@@ -118,31 +118,31 @@ within='block')
 
 
 def describe_files(directory: Path, kind: str, *, allow_pickle: bool = False) -> Description:
-    """Describe a checkpoint of any other architecture from its files: settings and sizes by part.
+    """Describe a checkpoint of another architecture from its files: settings and sizes by part.
 
     A part is a top-level module or a list of blocks; the shapes of a forward pass are unknown.
 
     Args:
         directory: a directory in Hugging Face format.
-        kind: the architecture's name.
-        allow_pickle: read `.bin` files if there are no safetensors.
+        kind: the name of the architecture.
+        allow_pickle: whether to read `.bin` files if there are no safetensors.
 
     Raises:
         RunError: files are missing or damaged.
     """
     sizes: dict[str, dict[str, int]] = {}
     for name, tensor in mapped_tensors(directory, allow_pickle).items():
-        if tensor.is_floating_point():  # integer and boolean tensors are not trained
+        if tensor.is_floating_point():  # integers and booleans are not parameters
             part, block = _top_part(name)
             blocks = sizes.setdefault(part, {})
             blocks[block] = blocks.get(block, 0) + tensor.numel()
     parts = [_file_part(name, list(blocks.values())) for name, blocks in sizes.items()]
-    settings = tuple(_flat(read_json(directory / "config.json")))
+    settings = tuple(_flatten(read_json(directory / "config.json")))
     return Description(kind, None, settings, tuple(parts), ())
 
 
 def _top_part(name: str) -> tuple[str, str]:
-    """Return the part of a parameter, and the number of its block if it is in a block.
+    """Return the part of a parameter, and the number of its block (empty if in no block).
 
     >>> _top_part("model.layers.3.mlp.up_proj.weight"), _top_part("lm_head.weight")
     (('model.layers', '3'), ('lm_head', ''))
@@ -160,20 +160,20 @@ def _file_part(name: str, sizes: list[int]) -> Part:
     return Part(name, sum(sizes), note=f"{len(sizes)} of them, of several sizes")
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:
     """Yield the settings of a `config.json`, with dotted names for nested settings."""
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from _flatten(value, f"{prefix}{name}.")
         elif value is not None:
             yield Setting(prefix + name, value, "")
 
 
-def parameters_in(*modules: nn.Module, but: Iterable[nn.Module] = ()) -> int:
-    """Count the distinct parameters of modules, without the parameters of `but`."""
-    excluded = {id(p) for module in but for p in module.parameters()}
+def parameters_in(*modules: nn.Module, excluded: Iterable[nn.Module] = ()) -> int:
+    """Count the distinct parameters of modules, without the parameters of `excluded`."""
+    excluded_ids = {id(p) for module in excluded for p in module.parameters()}
     sizes = {id(p): p.numel() for module in modules for p in module.parameters()}
-    return sum(size for key, size in sizes.items() if key not in excluded)
+    return sum(size for key, size in sizes.items() if key not in excluded_ids)
 
 
 def _gpt(model: GPT) -> Iterator[Part | ShapeStep]:
@@ -207,7 +207,7 @@ def _bert(model: Bert) -> Iterator[Part | ShapeStep]:
         yield _part("pooler", model.pooler)
         yield ShapeStep("pooled", (("B", width),))
     if model.head is not None:
-        number = parameters_in(model.head, but=[model.tokens])
+        number = parameters_in(model.head, excluded=[model.tokens])
         yield Part("masked-word head", number, note="its output layer shares the token table")
         yield ShapeStep("logits", (("B", "N", model.config.vocabulary),))
 
@@ -240,7 +240,7 @@ def _part(name: str, module: nn.Module) -> Part:
 
 def _output(head: nn.Module, table: nn.Module, tied: bool) -> Part:
     note = "shares the token table" if tied else ""
-    return Part("output layer", parameters_in(head, but=[table] if tied else []), note=note)
+    return Part("output layer", parameters_in(head, excluded=[table] if tied else []), note=note)
 
 
 def _embedding(width: int, prefix: str = "", tokens: str = "N") -> Iterator[ShapeStep]:
@@ -274,11 +274,11 @@ def _settings(config: Configuration, prefix: str = "") -> Iterator[Setting]:
 
 def _attention(name: str, attend: MultiHeadAttention | CrossAttention) -> Part:
     output = parameters_in(attend.output)
-    rest = sum(parameters_in(child) for child in attend.children() if isinstance(child, RMSNorm))
-    into = parameters_in(attend) - output - rest
-    parts = [Part("query, key, value", into), Part("output", output)]
-    if rest:
-        parts.append(Part("query and key norms", rest))
+    norms = sum(parameters_in(child) for child in attend.children() if isinstance(child, RMSNorm))
+    projections = parameters_in(attend) - output - norms
+    parts = [Part("query, key, value", projections), Part("output", output)]
+    if norms:
+        parts.append(Part("query and key norms", norms))
     return Part(name, parameters_in(attend), parts=tuple(parts))
 
 
@@ -289,7 +289,7 @@ def _block(
     last: nn.Linear = cast(nn.Linear, block.feed.output)
     state: Shape = ("B", tokens, last.out_features)
 
-    def added(part: Iterable[ShapeStep]) -> Iterator[ShapeStep]:
+    def with_residual(part: Iterable[ShapeStep]) -> Iterator[ShapeStep]:
         if order == "pre":
             yield ShapeStep("norm", (state,), within)
         yield from part
@@ -297,12 +297,12 @@ def _block(
         if order == "post":
             yield ShapeStep("norm", (state,), within)
 
-    yield from added(_attention_shapes(block.attend, state, state, within))
+    yield from with_residual(_attention_shapes(block.attend, state, state, within))
     if isinstance(block, PreNormDecoderBlock):
         memory: Shape = ("B", "M", block.cross.memory.in_features)
-        yield from added(_attention_shapes(block.cross, state, memory, within))
+        yield from with_residual(_attention_shapes(block.cross, state, memory, within))
     hidden: Shape = ("B", tokens, last.in_features)
-    yield from added([ShapeStep("feed-forward", (state, hidden, state), within)])
+    yield from with_residual([ShapeStep("feed-forward", (state, hidden, state), within)])
 
 
 def _attention_shapes(

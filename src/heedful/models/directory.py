@@ -1,4 +1,4 @@
-"""Models in directories: configuration in `config.json`, weights in `model.safetensors`."""
+"""Loading of models from directories and the hub, and writing of their configurations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from heedful.models.parameters import (
 from heedful.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from heedful.processes import Processes
 
-# A new model class gets a line here, and in `checkpoints.ARCHITECTURES` for Hugging Face models.
 FAMILIES: dict[str, tuple[type[Configuration], Callable[[Any], nn.Module]]] = {
     "heedful-gpt": (GPTConfig, GPT),
     "heedful-bert": (BertConfig, Bert),
@@ -52,7 +51,7 @@ def load_model(
             a name on the hub.
         checkpoint: the weights of a run to load: "best" (lowest validation loss) or "last".
         revision: the branch, tag or commit of a hub name.
-        allow_pickle: read pickled weights (`.bin`) if there are no safetensors.
+        allow_pickle: whether to read pickled weights (`.bin`) if there are no safetensors.
         dtype: the dtype of the parameters; default as in the file.
 
     Returns:
@@ -62,6 +61,7 @@ def load_model(
     Raises:
         RunError: no such directory or name, an unsupported architecture, a missing or damaged
             file, or weights that do not fit their configuration (the error lists all of them).
+        ArgumentError: an unknown checkpoint, or a revision of a local directory.
     """
     if checkpoint not in CHECKPOINTS:
         raise ArgumentError(f"checkpoint {checkpoint!r}", expected="'best' or 'last'")
@@ -89,7 +89,7 @@ def load_model(
 
 
 def meta_model(directory: Path, *, allow_pickle: bool = False) -> nn.Module:
-    """Return a model on the meta device, without weights; arguments and errors as `load_model`."""
+    """Return a model without weights, on the meta device; arguments and errors as `load_model`."""
     description = read_config(directory)
     if not is_heedful(description):
         return load_meta_model(directory, allow_pickle=allow_pickle)
@@ -117,7 +117,7 @@ def _parse(description: Any, source: Path) -> tuple[Any, Callable[[Any], nn.Modu
 
 
 def write_model_config(directory: Path, config: Configuration, **entries: Any) -> None:
-    """Write the `config.json` that `load_model` reads, with further entries and a checksum."""
+    """Write a `config.json` for `load_model`, with further entries and a checksum."""
     family = next(name for name, (kind, _) in FAMILIES.items() if kind is type(config))
     about = {"model_type": family, "model": config.to_dict(), **entries}
     write_checked_json(directory / "config.json", about)

@@ -32,7 +32,7 @@ from heedful.ops.positions import rotary, sinusoidal
 class GPTOutput(NamedTuple):
     """Logits (B, N, V), and hidden states (B, N, width): embeddings, then each block's output.
 
-    The last hidden state is the output of the final norm; the logits are computed from it.
+    The last hidden state is the output of the final norm, from which the logits are computed.
     """
 
     logits: Tensor
@@ -42,7 +42,7 @@ class GPTOutput(NamedTuple):
 class GPT(nn.Module):
     """A decoder-only transformer.
 
-    Sources: document 004; Radford et al. 2019, *Language models are unsupervised multitask
+    Sources: document 004 (Zhang); Radford et al. 2019, *Language models are unsupervised multitask
     learners*.
 
     >>> model = GPT(GPTConfig(vocabulary=11, context_length=8, width=12, heads=2, layers=3))
@@ -84,7 +84,7 @@ class GPT(nn.Module):
 
         Raises:
             ArgumentError: more tokens than the context, an id outside the vocabulary, or a `keep`
-                of another length.
+                of another shape.
         """
         states = self.hidden_states(ids, keep=keep, cache=cache)
         return GPTOutput(self.head(states[-1]), states)
@@ -92,7 +92,7 @@ class GPT(nn.Module):
     def hidden_states(
         self, ids: Tensor, *, keep: Tensor | None = None, cache: KeyValueCache | None = None
     ) -> tuple[Tensor, ...]:
-        """Compute only the hidden states: generation needs only the last token's logits."""
+        """Compute the hidden states without logits; generation needs the last token's only."""
         start = cache.length if cache is not None else 0
         check_ids(ids, self.config.vocabulary, self.config.context_length, start=start)
         x, angles = self._embed(ids, self._positions(ids, start, keep), keep, cache)
@@ -110,9 +110,9 @@ class GPT(nn.Module):
         return tuple(states)
 
     def steps(self, ids: Tensor) -> Iterator[Steps]:
-        """Yield the intermediates of attention, (B, H, N, N) each, layer by layer: for short texts.
+        """Yield the intermediate results of attention layer by layer; weights are (B, H, N, N).
 
-        Each layer is computed when the iterator reaches it, so unused layers take no memory.
+        A layer is computed when the iterator reaches it, so later layers take no memory.
         """
         check_ids(ids, self.config.vocabulary, self.config.context_length)
         x, angles = self._embed(ids, slice(0, ids.shape[1]))
@@ -122,7 +122,7 @@ class GPT(nn.Module):
             x = block(x, **attending)
 
     def mask(self, keep: Tensor | None = None) -> Mask | None:
-        """Return the mask, besides causality: the sliding window and padding; None for neither.
+        """Return the mask of the sliding window and padding, without causality; None if neither.
 
         Args:
             keep: as for `forward`.
@@ -147,7 +147,7 @@ class GPT(nn.Module):
         )
 
     def _positions(self, ids: Tensor, start: int, keep: Tensor | None) -> slice | Tensor:
-        """Return the positions of tokens: a slice, or (B, N) with `keep`, without padding."""
+        """Return the positions of tokens: a slice, or (B, N) with `keep`, which skips padding."""
         if keep is None:
             return slice(start, start + ids.shape[1])
         check_keep(keep, ids, start=start)
@@ -164,7 +164,7 @@ class GPT(nn.Module):
         if self.config.positions != "rotary":
             return self.dropout(x + self.positions[positions].to(x.dtype)), None
         cosines, sines = self.cosines[positions], self.sines[positions]
-        if cosines.ndim == 3:  # positions of each sequence, the same for all heads
+        if cosines.ndim == 3:  # one row per sequence, for all heads
             cosines, sines = cosines[:, None], sines[:, None]
         return self.dropout(x), (cosines, sines)
 
@@ -200,8 +200,8 @@ class GPT(nn.Module):
     def _initialize(self) -> None:
         """Initialise as GPT-2 does: normal weights, smaller in layers that add to the residual.
 
-        GPT-2's standard deviation, 0.02, is for a width of 768. Narrower models get a larger one,
-        so that sums over the width have the same variance.
+        GPT-2's standard deviation, 0.02, is for a width of 768. For other widths it is
+        multiplied by √(768 / width), so that sums over the width have the same variance.
         """
         deviation = 0.02 * math.sqrt(768 / self.config.width)
         for name, parameter in self.named_parameters():
@@ -212,13 +212,13 @@ class GPT(nn.Module):
             elif name.endswith("bias"):
                 parameter.zero_()
         if self.config.positions == "sinusoidal" and not self.config.tied:
-            self.tokens.weight.normal_()  # of the same scale as the sines added to them
+            self.tokens.weight.normal_()  # the scale of the sines added to them
 
 
 def loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
     """Compute the mean cross-entropy, in nats per token, of logits (..., V) and true ids (...).
 
-    Label smoothing distributes this share of the target probability evenly over all V tokens:
+    `smoothing` is the share of the target probability that is spread evenly over all V tokens:
     Szegedy et al. 2016 (arXiv:1512.00567), section 7.
     """
     flat = logits.flatten(0, -2).float()

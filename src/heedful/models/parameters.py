@@ -1,4 +1,4 @@
-"""A model's parameters by name: shape checks, and models without initial weights."""
+"""A model's parameters: names, shape checks, and models created without weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from heedful.errors import RunError
 
 
 def parameters_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters by name; a shared one (tied embeddings) only under its first name."""
+    """Return the parameters by name; shared ones (tied embeddings) only under their first name."""
     return dict(model.named_parameters())
 
 
@@ -44,14 +44,14 @@ def check_fit(
 def on_meta_device(create: Callable[[], nn.Module]) -> nn.Module:
     """Create a model with parameters on the meta device; `assign_parameters` sets their values.
 
-    Initialisation is skipped. Buffers that the model creates on the CPU have their values.
+    Initialisation is skipped; buffers that the model creates on the CPU get their values.
     """
     with torch.device("meta"), _SkipInitialisation():
         return create()
 
 
 class _SkipInitialisation(TorchFunctionMode):
-    """Skips random initialisation, which on the meta device would import torch's compiler."""
+    """Skips random initialisation, which would import torch's compiler on the meta device."""
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None

@@ -1,4 +1,4 @@
-"""Sampling and search, without an import of torch: `--help` lists the fields and must be fast."""
+"""Settings of sampling and of beam search; no import of torch, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -11,45 +11,44 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-
-MIN_TEMPERATURE = 1e-30  # so that float32 never divides zero by zero
+MIN_TEMPERATURE = 1e-30  # less could become 0 in float32, and 0 / 0 is NaN
 
 
 @dataclasses.dataclass(frozen=True)
 class Sampling(Configuration):
-    """How the next token is chosen; the steps apply in this order.
+    """Settings for choosing the next token, applied in the order of the fields.
 
     >>> Sampling(temperature=0.0)  # greedy
     Sampling(repetition_penalty=1.0, temperature=0.0, top_k=0, top_p=1.0)
     """
 
     repetition_penalty: float = setting(
-        1.0, "Divides the positive logits of tokens that have occurred; 1 is none.", low=1.0
+        1.0, "Divides the positive logits of tokens that have occurred; 1: no effect.", low=1.0
     )
     temperature: float = setting(
-        0.8, "Divides the logits: below 1 likely tokens get likelier; 0 is greedy.", low=0.0
+        0.8, "Divides the logits: below 1 likely tokens get likelier; 0: greedy.", low=0.0
     )
-    top_k: int = setting(0, "Choose among the k likeliest tokens only; 0 is all.", low=0)
+    top_k: int = setting(0, "Choose among the k likeliest tokens only; 0: all.", low=0)
     top_p: float = setting(
-        1.0, "Choose among the likeliest tokens that make up this probability.", low=0.0, high=1.0
+        1.0, "Choose among the likeliest tokens with this total probability.", low=0.0, high=1.0
     )
 
     def choose(
-        self, logits: Tensor, before: Tensor, generator: torch.Generator | None = None
+        self, logits: Tensor, previous_ids: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
         """Return the next ids (B, 1), from logits (B, V) and the previous ids (B, N)."""
-        if self.temperature == 0:  # no distribution is needed
-            scores = penalised(logits.float(), before, self.repetition_penalty)
+        if self.temperature == 0:  # greedy: no distribution is needed
+            scores = apply_repetition_penalty(logits.float(), previous_ids, self.repetition_penalty)
             return scores.argmax(-1, keepdim=True)
-        return self.probabilities(logits, before).multinomial(1, generator=generator)
+        return self.probabilities(logits, previous_ids).multinomial(1, generator=generator)
 
-    def probabilities(self, logits: Tensor, before: Tensor) -> Tensor:
+    def probabilities(self, logits: Tensor, previous_ids: Tensor) -> Tensor:
         """Return the sampling probabilities, from logits (B, V) and the previous ids (B, N).
 
         Sources: repetition penalty, Keskar et al. 2019 (arXiv:1909.05858); top-k, Fan et al. 2018
         (arXiv:1805.04833); top-p, Holtzman et al. 2020 (arXiv:1904.09751).
         """
-        logits = penalised(logits.float(), before, self.repetition_penalty)
+        logits = apply_repetition_penalty(logits.float(), previous_ids, self.repetition_penalty)
         if self.temperature == 0:
             return logits.new_zeros(logits.shape).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
         logits = (logits - logits.amax(-1, keepdim=True)) / max(self.temperature, MIN_TEMPERATURE)
@@ -62,20 +61,20 @@ class Sampling(Configuration):
         return nucleus(probabilities, self.top_p) if self.top_p < 1 else probabilities
 
 
-def penalised(logits: Tensor, before: Tensor, penalty: float) -> Tensor:
-    """Apply a repetition penalty to logits (B, V): lower those of ids (B, N), each once."""
+def apply_repetition_penalty(logits: Tensor, previous_ids: Tensor, penalty: float) -> Tensor:
+    """Apply a repetition penalty to the logits (B, V) of ids (B, N); a repeated id counts once."""
     if penalty == 1:
         return logits
-    old = logits.gather(-1, before)
-    return logits.scatter(-1, before, (old / penalty).where(old > 0, old * penalty))
+    scores = logits.gather(-1, previous_ids)
+    return logits.scatter(-1, previous_ids, (scores / penalty).where(scores > 0, scores * penalty))
 
 
 def nucleus(probabilities: Tensor, top_p: float) -> Tensor:
-    """Keep the fewest most probable tokens that reach `top_p` in sum, and renormalise."""
+    """Keep the most probable tokens whose sum first reaches `top_p`, and renormalise."""
     ordered, order = probabilities.sort(-1, descending=True)
-    beyond = ordered.cumsum(-1) - ordered >= top_p
-    beyond[..., 0] = False
-    top = ordered.masked_fill(beyond, 0.0)
+    is_excluded = ordered.cumsum(-1) - ordered >= top_p
+    is_excluded[..., 0] = False
+    top = ordered.masked_fill(is_excluded, 0.0)
     return probabilities.new_zeros(probabilities.shape).scatter(
         -1, order, top / top.sum(-1, keepdim=True)
     )
@@ -90,20 +89,20 @@ class Search(Configuration):
     """
 
     beams: int = setting(
-        4, "Unfinished targets that are kept at each step; 1 is greedy.", low=1, high=10_000
+        4, "Unfinished targets kept at each step; 1: greedy search.", low=1, high=10_000
     )
     length_penalty: float = setting(
         0.6,
-        "Exponent by which longer targets are favoured: 0 compares plain probabilities.",
+        "Exponent of the length penalty, which favours longer targets; 0: none.",
         low=0.0,
         high=100.0,
     )
     longest: int | None = setting(
-        None, "Maximal tokens of a target, its end included; default: the context.", low=1
+        None, "Maximum number of tokens of a target, with its end; default: the context.", low=1
     )
 
     def penalty(self, tokens: int) -> float:
-        """Return the divisor of a target's log-probability; `tokens` includes the end.
+        """Return the divisor of a target's log-probability; `tokens` counts the end, too.
 
         Source: Wu et al. 2016, *Google's neural machine translation system* (arXiv:1609.08144),
         equation 14, without the coverage penalty.

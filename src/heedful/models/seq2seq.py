@@ -1,4 +1,4 @@
-"""The encoder–decoder transformer of 2017.
+"""The encoder–decoder transformer of Vaswani et al. 2017.
 
 B batch, N tokens of the target, M tokens of the source, V vocabulary.
 """
@@ -31,8 +31,8 @@ from heedful.ops.positions import sinusoidal
 class Seq2SeqOutput(NamedTuple):
     """Logits (B, N, V), and hidden states: embeddings, then the output of each block.
 
-    `hidden_states` (B, N, width) are the decoder's; the logits are computed from the last.
-    `encoder_states` (B, M, width) are the encoder's; the last is the memory.
+    `hidden_states`, (B, N, width) each, are the decoder's; the last one gives the logits.
+    `encoder_states`, (B, M, width) each, are the encoder's; the last one is the memory.
     """
 
     logits: Tensor
@@ -41,15 +41,15 @@ class Seq2SeqOutput(NamedTuple):
 
 
 class DecoderCache(NamedTuple):
-    """Keys and values of the target tokens so far, and of the source, which are projected once."""
+    """Keys and values of the previous target tokens, and of the source (projected only once)."""
 
     target: KeyValueCache
     memory: KeyValueCache
 
     def reorder(self, rows: Tensor) -> None:
-        """Replace row b of the target's keys and values by row rows[b]; rows is (B,).
+        """Replace row b of the target's keys and values with row rows[b]; rows is (B,).
 
-        The source's rows stay: a beam continues another beam of the same source.
+        Rows of the source are unchanged: each beam continues a beam of the same source.
         """
         for layer in self.target.layers:
             for tensor in layer.so_far():
@@ -102,25 +102,25 @@ class Seq2Seq(nn.Module):
         """Compute logits for the token after each target token.
 
         Args:
-            source: ids (B, M), the last of each row `config.end`.
-            target: ids (B, N) so far, the first of each row `config.begin`.
+            source: ids (B, M); each row ends with `config.end`.
+            target: ids (B, N); each row begins with `config.begin`.
             source_keep, target_keep: booleans (B, M) and (B, N), False for padding on either
                 side, which no token attends to and which has no position.
 
         Raises:
             ArgumentError: more tokens than the context, an id outside the vocabulary, different
-                numbers of sources and targets, or a keep of another shape.
+                numbers of sources and targets, or a mask of another shape.
         """
         encoded = self.encoder_states(source, keep=source_keep)
         states = self.decoder_states(target, encoded[-1], keep=target_keep, memory_keep=source_keep)
         return Seq2SeqOutput(self.head(states[-1]), states, encoded)
 
     def encode(self, source: Tensor, *, keep: Tensor | None = None) -> Tensor:
-        """Compute the memory (B, M, width) of sources (B, M); arguments as `forward`."""
+        """Compute the memory (B, M, width) of sources (B, M); arguments and errors as `forward`."""
         return self.encoder_states(source, keep=keep)[-1]
 
     def encoder_states(self, source: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Compute the embeddings and the output of each block; the last is the memory."""
+        """Compute the encoder's embeddings, then each block's output; the last is the memory."""
         x, mask = self._embed(self.source_tokens, source, keep, 0, "source")
         states = [x]
         for block in self.encoder:
@@ -137,15 +137,15 @@ class Seq2Seq(nn.Module):
         memory_keep: Tensor | None = None,
         cache: DecoderCache | None = None,
     ) -> tuple[Tensor, ...]:
-        """Compute the embeddings and the output of each block; `head` maps the last to logits.
+        """Compute the decoder's embeddings, then each block's output; `head` takes the last.
 
         Args:
             target: ids (B, N).
             memory: (B, M, width), from `encode`.
-            keep: boolean, False for padding of the target; it includes the cached tokens.
+            keep: boolean, False for padding of the target; it covers the cached tokens, too.
             memory_keep: boolean (B, M), False for padding of the source.
-            cache: from `new_cache`; it holds the previous tokens, and `target` is appended. The
-                cache stores the memory of its first use and ignores later ones.
+            cache: from `new_cache`; it holds the previous tokens, and `target` is appended. Its
+                first use also stores keys and values of `memory`, which later uses ignore.
         """
         start = cache.target.length if cache is not None else 0
         x, mask = self._embed(self.target_tokens, target, keep, start, "target")
@@ -183,12 +183,12 @@ class Seq2Seq(nn.Module):
         return DecoderCache(empty(capacity or config.context_length), empty(source))
 
     def _embed(
-        self, table: nn.Module, ids: Tensor, keep: Tensor | None, start: int, what: str
+        self, table: nn.Module, ids: Tensor, keep: Tensor | None, start: int, name: str
     ) -> tuple[Tensor, Padding | None]:
         """Return scaled embeddings plus positions (section 3.4 of the paper), and the mask."""
-        check_ids(ids, self.config.vocabulary, self.config.context_length, start=start, name=what)
+        check_ids(ids, self.config.vocabulary, self.config.context_length, start=start, name=name)
         if keep is not None:
-            check_keep(keep, ids, start=start, name=f"{what}_keep")
+            check_keep(keep, ids, start=start, name=f"{name}_keep")
         x = math.sqrt(self.config.width) * table(ids)
         if keep is None:
             return self.dropout(x + self.positions[start : start + ids.shape[1]].to(x.dtype)), None
@@ -197,7 +197,7 @@ class Seq2Seq(nn.Module):
 
     @torch.no_grad()
     def _initialize(self) -> None:
-        """Initialise linear layers as the authors do (Glorot); scaled embeddings have size 1."""
+        """Initialise linear layers as the authors do (Glorot); scaled embeddings: variance 1."""
         for name, parameter in self.named_parameters():
             if "tokens" in name:
                 parameter.normal_(std=self.config.width**-0.5)

@@ -1,21 +1,21 @@
-"""Floor 1: attention as pure tensor functions, without modules.
+"""Attention as pure tensor functions, without modules.
 
-To learn how attention works, begin with `reference.py`. The fast path, in the order of a call; each
-file uses only files below it:
+To learn how attention works, begin with `reference.py`. The fast path, in the order of a call (each
+file imports only from files below it):
 
 1. `attention.py` and `steps.py`: the public functions; `numpy_arrays.py` lets them accept arrays.
-2. `dispatch.py`: chooses fused kernels or the definition, and notifies listeners.
+2. `dispatch.py`: chooses a fused kernel or `definition.py`, and notifies listeners.
 3. `sdpa.py`: calls torch's fused kernels, once or in blocks of queries.
-4. `definition.py`: one function for each step of attention.
+4. `definition.py`: attention without fused kernels, one function for each step.
 5. `log_sum_exp.py`: captures the log-sum-exp that fused kernels compute.
 6. `arguments.py`: checks the arguments.
 7. `masks.py`, `mask_base.py`, `indexing.py`: which query may attend to which key.
 
-Weight maps are computed in parts from `AttentionInputs` (`inputs.py`). Full rows:
-`weight_blocks.py`, `statistics.py`, `top_k.py`, `segments.py`, and `streaming.py`, which also
-returns the output; `exact_sums.py` adds statistics over many texts. Single cells, from the
-log-sum-exp of their rows: `map_region.py`, `heatmap.py`, `single_weight.py`. Both groups use
-`score_blocks.py`. `masked_cells.py` finds the cells of a picture that are fully masked.
+Weight maps are computed in parts from `AttentionInputs` (`inputs.py`). Modules that compute full
+rows: `weight_blocks.py`, `statistics.py`, `top_k.py`, `segments.py`, and `streaming.py`, which also
+returns the output. `exact_sums.py` sums statistics over many texts. Modules that compute single
+cells from the log-sum-exp of their rows: `map_region.py`, `heatmap.py`. Both groups use
+`score_blocks.py`. `masked_cells.py` finds the fully masked cells of a heat map.
 """
 
 from heedful.ops import masks, positions, reference

@@ -1,6 +1,6 @@
 """Checks of the arguments of attention.
 
-B batch, H query heads, G key heads (H = r·G), N queries, M keys, d query width, v value width.
+Sizes: H query heads, G key heads (H = r·G), N queries, M keys.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 class Arguments(NamedTuple):
     """Checked arguments of attention.
 
-    `mask` includes `causal`; `scale` has its default. `shape` is that of the scores, (..., N, M),
-    after all leading axes are broadcast.
+    `mask` includes `causal`. `scale` is never None. `shape` is the shape of the scores,
+    (..., N, M), after all leading axes are broadcast.
     """
 
     query: Tensor
@@ -53,7 +53,7 @@ def check(
     scale: float | None,
     dropout: float,
 ) -> Arguments:
-    """Check the arguments of `attention` or `steps` and return them in one form.
+    """Check the arguments of `attention` or `steps`, and apply their defaults.
 
     Raises:
         ArgumentError: the tensors differ in dtype, device or number of axes; widths, lengths or
@@ -152,7 +152,7 @@ def _score_shape(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
         raise ArgumentError(
             shapes,
             expected="query and key of the same width (last axis)",
-            cause="heads not split the same way",
+            cause="query and key split into heads differently",
             remedy="project both to the same width",
         )
     if key.shape[-2] != value.shape[-2]:
@@ -188,7 +188,7 @@ def _batch(leading: tuple[torch.Size, ...], shapes: str) -> torch.Size:
         raise ArgumentError(
             shapes,
             expected="leading axes that are equal, or 1 to broadcast",
-            cause="unequal batches",
+            cause="unequal batch sizes",
         ) from None
 
 
@@ -205,10 +205,10 @@ def _check_bias(bias: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def in_float32(function: Callable[[Arguments], Result], arguments: Arguments) -> Result:
-    """Call a function of the arguments; under CPU autocast, in float32 with autocast disabled.
+    """Call `function(arguments)`; under CPU autocast, in float32 with autocast disabled.
 
-    torch's CPU kernel takes four times as long for the gradient in bfloat16. The other paths
-    (dropout, `vmap`, the definition) follow, so that all of them return the same type.
+    In bfloat16, the backward pass of torch's CPU kernel takes four times as long. The paths without
+    this kernel (dropout, `vmap`) convert as well, so that all paths return the same dtype.
     """
     if arguments.query.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return function(arguments)

@@ -82,7 +82,7 @@ def attention(
         are (..., N, M). Both have the dtype of the inputs, but float32 under CPU autocast.
 
     Raises:
-        ArgumentError: the shapes, types or devices do not fit together.
+        ArgumentError: shapes, dtypes or devices do not fit together, or a number is out of range.
 
     >>> import torch
     >>> query, key, value = torch.ones(2, 4), torch.ones(3, 4), torch.arange(6.).view(3, 2)

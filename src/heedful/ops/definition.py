@@ -1,4 +1,4 @@
-"""Attention by its definition, with one function for each step.
+"""Attention without fused kernels, with one function for each step of its definition.
 
 The steps, in order: dot products → scale → bias → mask → softmax → weighted sum of the values.
 
@@ -43,15 +43,15 @@ def mask_scores(scaled: Tensor, arguments: Arguments) -> Tensor:
 
 
 def normalise(masked: Tensor, arguments: Arguments) -> Tensor:
-    """Apply softmax over the keys; torch's own if every query may attend to a key."""
-    none_empty = arguments.bias is None and (
+    """Apply softmax over the keys: torch's, or `softmax` if a row may be fully masked."""
+    has_no_empty_row = arguments.bias is None and (
         arguments.mask is None or arguments.mask.has_no_empty_row(arguments.shape)
     )
-    return masked.softmax(dim=-1) if none_empty else softmax(masked)
+    return masked.softmax(dim=-1) if has_no_empty_row else softmax(masked)
 
 
 def softmax(scores: Float[Tensor, "*lead queries keys"]) -> Float[Tensor, "*lead queries keys"]:
-    """Apply softmax over the keys; a row of only −inf gets zero weights and zero gradients.
+    """Apply softmax over the keys; a fully masked row gets zero weights and zero gradients.
 
     torch.softmax returns NaN for such a row, and NaN spreads to every later layer.
 
@@ -64,9 +64,9 @@ def softmax(scores: Float[Tensor, "*lead queries keys"]) -> Float[Tensor, "*lead
 
 
 def context(weights: Tensor, arguments: Arguments) -> Tensor:
-    """Return the weighted sum of the values, (..., N, v), after dropout of the weights."""
-    dropped = F.dropout(weights, arguments.dropout) if arguments.dropout else weights
-    return dropped @ per_query_head(arguments.value, arguments.groups)
+    """Apply dropout to the weights and return the weighted sum of the values, (..., N, v)."""
+    weights = F.dropout(weights, arguments.dropout) if arguments.dropout else weights
+    return weights @ per_query_head(arguments.value, arguments.groups)
 
 
 def per_query_head(tensor: Tensor, groups: int) -> Tensor:

@@ -1,7 +1,7 @@
 """Choice of the implementation for a call of attention, and notification of listeners.
 
-Most calls go to torch's fused kernels. Calls that these do not support on a CPU, such as dropout,
-use the definition. Both paths apply every argument.
+Most calls use torch's fused kernels. Calls that torch's CPU kernel does not support, such as those
+with dropout, use `definition.py`. Both paths apply every argument.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _thread = _Thread()
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Call `listener(arguments, context, log_sum_exp_mode)` after each attention of this thread."""
+    """Call `listener(arguments, context, log_sum_exp_mode)` after each attention in this thread."""
     _thread.listeners = (*_thread.listeners, listener)
     try:
         yield
-    finally:  # others may have been added since
+    finally:  # other listeners may have been added in the meantime
         _thread.listeners = tuple(other for other in _thread.listeners if other is not listener)
 
 
@@ -82,7 +82,7 @@ def _compute(arguments: Arguments) -> Tensor:
         context = sdpa.call_in_blocks(four, mask)
     context = sdpa.restore_axes(context, four, arguments)
 
-    if is_on_cpu and _lost_nan(context, arguments):  # NaN must show that a model diverges
+    if is_on_cpu and _lost_nan(context, arguments):  # NaN in the output reveals a diverging model
         return definition.attend(arguments)
     return context
 
@@ -90,7 +90,7 @@ def _compute(arguments: Arguments) -> Tensor:
 def _is_mapped() -> bool:
     """Return whether `torch.func.vmap` or `jvp` is active; torch's CPU kernel supports neither.
 
-    The kernel would run once per element, and its result could not be searched for NaN.
+    The kernel would run once per mapped element, and its result could not be searched for NaN.
     """
     if torch.compiler.is_compiling() or functorch.peek_interpreter_stack() is None:
         return False
@@ -98,12 +98,12 @@ def _is_mapped() -> bool:
 
 
 def _masks_nothing(mask: Mask | None, shape: tuple[int, ...]) -> bool:
-    """Return whether there is no mask, or a causal one whose first query sees every key."""
+    """Return whether no pair is masked: no mask, or `Causal` that masks no key for query 0."""
     return mask is None or (type(mask) is Causal and len(mask.span(range(1), shape)) == shape[-1])
 
 
 def _is_top_left(mask: Mask | None, shape: tuple[int, ...]) -> bool:
-    """Return whether the mask equals torch's `is_causal`: query n sees keys m ≤ n."""
+    """Return whether the mask equals torch's `is_causal`: query n may attend to keys m ≤ n."""
     if not isinstance(mask, Causal):
         return False
     return mask.offset == 0 or (mask.offset is None and shape[-2] == shape[-1])
@@ -114,7 +114,7 @@ def _lost_nan(context: Tensor, arguments: Arguments) -> bool:
 
     torch's CPU kernel does so when there are fewer keys than lanes in its vectors (8 or 16).
     """
-    if torch.compiler.is_compiling():  # no values yet; the residual stream keeps a NaN
+    if torch.compiler.is_compiling():  # no values to test; the residual stream carries NaN on
         return False
     if arguments.shape[-1] >= 32 or not bool((context[..., :1] == 0).any()):
         return False

@@ -25,14 +25,13 @@ from torch import Tensor
 from heedful.errors import ArgumentError
 
 BITS, DIGITS = 32, 6  # the unit of the last digit is 2⁻¹⁶⁰; the smallest float32 is 2⁻¹⁴⁹
-LIMIT = 2.0**31  # no score is this large; the first digit holds the sum of 2³¹ numbers below it
+LIMIT = 2.0**31  # above every statistic; the first digit can hold the sum of 2³¹ smaller numbers
 
 
 class Total(NamedTuple):
     """An exact sum and the count of its numbers, for each index of the leading axes.
 
-    digits: (…, DIGITS), int64; the unit of digit i is 2^(−32·i). It holds up to 2³¹ numbers, or
-        2³¹ such sums.
+    digits: (…, DIGITS), int64; the unit of digit i is 2^(−32·i). They can hold 2³¹ numbers.
     counts: (…), int64.
     """
 
@@ -41,7 +40,7 @@ class Total(NamedTuple):
 
     @classmethod
     def of(cls, values: Float[Tensor, "*axes n"]) -> Total:
-        """Add the numbers along the last axis, without NaN.
+        """Add the numbers along the last axis; NaN is skipped.
 
         float32 is exact; float64 is first truncated to a multiple of 2⁻¹⁶⁰.
 
@@ -57,12 +56,12 @@ class Total(NamedTuple):
             )
         digits = torch.zeros(*rest.shape[:-1], DIGITS, dtype=torch.long, device="cpu")
         for i in range(DIGITS):
-            integers = rest.trunc()  # the remainder has at most as many bits, so this is exact
+            integers = rest.trunc()  # exact: a remainder has no more bits than the number
             digits[..., i] = integers.long().sum(dim=-1)
             rest = (rest - integers) * 2.0**BITS
             if not rest.any():
                 break
-        return cls(_carried(digits), is_number.sum(dim=-1))
+        return cls(_carry(digits), is_number.sum(dim=-1))
 
     def plus(self, other: Total) -> Total:
         """Return the sum of both totals."""
@@ -75,8 +74,8 @@ class Total(NamedTuple):
         return torch.tensor(means, dtype=torch.float64, device="cpu").view(self.counts.shape)
 
 
-def _carried(digits: Tensor) -> Tensor:
-    """Carry in place, so that every digit except the first is below 2³²."""
+def _carry(digits: Tensor) -> Tensor:
+    """Carry in place, so that every digit after the first is below 2³²."""
     for i in range(DIGITS - 1, 0, -1):
         digits[..., i - 1] += digits[..., i] >> BITS
         digits[..., i] &= (1 << BITS) - 1
@@ -84,7 +83,7 @@ def _carried(digits: Tensor) -> Tensor:
 
 
 def _quotient(digits: list[int], count: int) -> float:
-    """Divide the sum by the count; Python rounds a quotient of integers only once."""
+    """Divide the sum by the count; Python rounds a quotient of two integers only once."""
     if not count:
         return float("nan")
     numerator = sum(digit << BITS * (DIGITS - 1 - i) for i, digit in enumerate(digits))

@@ -1,7 +1,7 @@
 """Heat maps: a region of a weight map pooled to a small picture.
 
 With the log-sum-exp of a row, a weight is exp(score − log-sum-exp), so only the cells of the region
-are computed. They are pooled block by block, while a block is in the CPU's cache.
+are computed. Each block is pooled while it is in the CPU's cache.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from heedful.ops.inputs import AttentionInputs, block_entries, no_autocast
 from heedful.ops.map_region import weights_of_scores
 from heedful.ops.score_blocks import allowed_to, fill_scores
 
-QUERIES = 512  # most rows of a block; in larger blocks, fewer keys are masked for all rows
+QUERIES = 512  # maximum rows of a block: the more rows, the fewer keys are masked for all of them
 
 
 class Cells(NamedTuple):
@@ -38,7 +38,7 @@ class Cells(NamedTuple):
         return (len(self.within) - starts).clamp(max=self.size)
 
     def overlapping(self, part: range) -> range:
-        """Return the numbers of the cells that overlap with a part of the region."""
+        """Return the indices of the cells that overlap with a part of the region."""
         first = self.within.start
         return range((part.start - first) // self.size, -(-(part.stop - first) // self.size))
 
@@ -65,7 +65,7 @@ def heatmap(
     Args:
         inputs: query, key, mask, … of the map.
         sums: (H, n), the log-sum-exp of each row of the region.
-        size: the most rows and the most columns of cells.
+        size: the maximum number of rows and of columns of cells.
         reduce: "mean" or "max".
         queries, keys: the region, as slices without a step; default all.
         progress: called with the completed fraction, 0 to 1.
@@ -75,7 +75,7 @@ def heatmap(
 
     >>> from heedful.ops.masks import Causal
     >>> words = torch.zeros(1, 4, 2)
-    >>> sums = torch.arange(1.0, 5.0).log()[None]  # query n sees n + 1 keys with equal scores
+    >>> sums = torch.arange(1.0, 5.0).log()[None]  # query n has n + 1 keys with equal scores
     >>> heatmap(AttentionInputs(words, words, 1.0, Causal()), sums, size=2)
     tensor([[[0.5000, 0.0000],
              [0.2917, 0.2083]]])
@@ -100,7 +100,7 @@ def pooled(
 ) -> Tensor:
     """Pool a region of the map to cells of a fixed size, `cell` = (queries, keys).
 
-    This serves the tiles of one large map. Other arguments and errors are those of `heatmap`.
+    The tiles of one large map share a cell size. For other arguments and errors see `heatmap`.
     """
     check_region(reduce, queries, keys)
     inputs = inputs.upcast()
@@ -113,7 +113,7 @@ def pooled(
     pool, join = (torch.sum, torch.add) if reduce == "mean" else (torch.amax, torch.maximum)
     with no_autocast(inputs.query):
         for heads, run, cell_columns, block in _blocks(inputs, sums, rows, columns):
-            block_cells = _pooled(_pooled(block, rows.size, 1, pool), columns.size, 2, pool)
+            block_cells = _pool_axis(_pool_axis(block, rows.size, 1, pool), columns.size, 2, pool)
             target = cells[heads, as_slice(rows.overlapping(run)), as_slice(cell_columns)]
             target.copy_(join(target, block_cells))
             if progress is not None:
@@ -132,7 +132,7 @@ def check_region(reduce: str, queries: slice, keys: slice) -> None:
         raise ArgumentError(f"reduce={reduce!r}", expected="'mean' or 'max'")
     if {queries.step, keys.step} - {None, 1}:
         raise ArgumentError(
-            "a heat map of every few rows or columns",
+            "queries or keys with a step for a heat map",
             expected="slices without a step",
             remedy="weights(queries=…, keys=…) takes any indices",
         )
@@ -141,16 +141,16 @@ def check_region(reduce: str, queries: slice, keys: slice) -> None:
 def _blocks(
     inputs: AttentionInputs, sums: Tensor, rows: Cells, columns: Cells
 ) -> Iterator[tuple[slice, range, range, Tensor]]:
-    """Yield blocks: their heads, their rows, their cells along the keys, and the weights (h, n, m).
+    """Yield the heads, the rows, the columns of cells and the weights (h, n, m) of each block.
 
-    A block has complete cells along the keys, and along the queries complete cells or a part of one
-    cell. The next block overwrites its weights.
+    A block has complete cells along the keys. Along the queries it has complete cells or a part of
+    a single cell. The next block overwrites its weights.
     """
     H, _, M = inputs.shape
     entries, group = block_entries(inputs.query), H // inputs.key.shape[0]
     buffer = inputs.query.new_empty(0)
-    most = min(QUERIES, max(1, entries // max(1, group * len(columns.within))))
-    for run in _runs(rows, most):
+    max_rows = min(QUERIES, max(1, entries // max(1, group * len(columns.within))))
+    for run in _runs(rows, max_rows):
         span = range(M) if inputs.mask is None else inputs.mask.span(run, inputs.shape)
         visible = intersection(span, columns.within)
         if not len(visible):
@@ -170,16 +170,16 @@ def _blocks(
             yield heads, run, cells, weights_of_scores(block, sums[heads, first : first + len(run)])
 
 
-def _runs(rows: Cells, most: int) -> Iterator[range]:
-    """Yield runs of rows that are complete cells; split a cell of more than `most` rows."""
-    length = max(1, most // rows.size) * rows.size
+def _runs(rows: Cells, max_rows: int) -> Iterator[range]:
+    """Yield runs of rows that are complete cells; split cells of more than `max_rows` rows."""
+    length = max(1, max_rows // rows.size) * rows.size
     for start in rows.within[::length]:
         cells = range(start, min(start + length, rows.within.stop))
-        for first in cells[::most]:
-            yield range(first, min(first + most, cells.stop))
+        for first in cells[::max_rows]:
+            yield range(first, min(first + max_rows, cells.stop))
 
 
-def _pooled(block: Tensor, size: int, dim: int, pool: Callable[..., Tensor]) -> Tensor:
+def _pool_axis(block: Tensor, size: int, dim: int, pool: Callable[..., Tensor]) -> Tensor:
     """Pool an axis in pieces of `size`; the last piece may be smaller."""
     pieces, rest = divmod(block.shape[dim], size)
     full = block.narrow(dim, 0, pieces * size).unflatten(dim, (pieces, size))

@@ -1,4 +1,4 @@
-"""Indices into a table of scores (..., N, M), and checks that a tensor broadcasts to it."""
+"""Indices into scores (..., N, M), and checks that a mask or bias broadcasts to them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Shape: TypeAlias = Sequence[int]
 ALL = slice(None)
 
 
-def indices(index: Index, size: int, what: str) -> Tensor:
-    """Convert a slice, a list of indices or a boolean list to indices from 0.
+def indices(index: Index, size: int, axis: str) -> Tensor:
+    """Convert a slice, a list of indices or a boolean list to non-negative indices.
 
     Args:
         index: a slice, whole numbers (negative ones count from the end), or `size` booleans.
         size: the length of the axis.
-        what: the name of the axis for error messages.
+        axis: the name of the axis for error messages.
 
     Raises:
         ArgumentError: an index outside the axis, or another type.
@@ -36,29 +36,28 @@ def indices(index: Index, size: int, what: str) -> Tensor:
             run = range(size)[index]
             stop = run.start + len(run) * run.step
             return torch.arange(run.start, stop, run.step, device="cpu")
-        chosen = torch.atleast_1d(torch.as_tensor(index, device="cpu"))
+        result = torch.atleast_1d(torch.as_tensor(index, device="cpu"))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise _no_indices(index, size, what) from error
-    is_boolean = chosen.dtype == torch.bool
-    is_integer = torch.can_cast(chosen.dtype, torch.long) or not len(chosen)
-    if chosen.ndim > 1 or not is_integer or (is_boolean and len(chosen) != size):
-        raise _no_indices(index, size, what)
+        raise _index_error(index, size, axis) from error
+    is_boolean = result.dtype == torch.bool
+    is_integer = torch.can_cast(result.dtype, torch.long) or not len(result)
+    if result.ndim > 1 or not is_integer or (is_boolean and len(result) != size):
+        raise _index_error(index, size, axis)
     if is_boolean:
-        return chosen.nonzero()[:, 0]
-    chosen = chosen.long()
-    outside = chosen[(chosen < -size) | (chosen >= size)]
+        return result.nonzero()[:, 0]
+    result = result.long()
+    outside = result[(result < -size) | (result >= size)]
     if len(outside):
         raise ArgumentError(
-            f"{what} index {int(outside[0])}", expected=f"numbers from {-size} to {size - 1}"
+            f"{axis} index {int(outside[0])}", expected=f"numbers from {-size} to {size - 1}"
         )
-    return chosen % size if size else chosen
+    return result % size if size else result
 
 
 def evenly_spaced(size: int, count: int) -> Tensor:
-    """Return at most `count` evenly spaced indices from 0 to size − 1, with both ends.
+    """Return at most `count` evenly spaced indices from 0 to size − 1, including both ends.
 
-    They are computed as integers: with a default dtype of bfloat16, `linspace` would end at 260
-    for an axis of 260 rows.
+    Integer arithmetic is exact; `linspace` in bfloat16 would round the last of 260 indices to 260.
 
     >>> evenly_spaced(10, 4).tolist()
     [0, 3, 6, 9]
@@ -69,11 +68,11 @@ def evenly_spaced(size: int, count: int) -> Tensor:
 
 
 def of_heads(table: Tensor, heads: Index) -> Tensor:
-    """Select heads of a table that broadcasts to (..., H, N, M); a shared table stays."""
+    """Select heads of a table that broadcasts to (..., H, N, M), if it has an axis for them."""
     return table if table.ndim < 3 or table.shape[-3] == 1 else table[..., heads, :, :]
 
 
-def check_broadcast(what: str, table: Tensor, shape: Shape) -> None:
+def check_broadcast(name: str, table: Tensor, shape: Shape) -> None:
     """Raise `ArgumentError` unless the table broadcasts to the scores' shape (..., N, M)."""
     fits = table.ndim <= len(shape) and all(
         actual in (1, expected)
@@ -81,7 +80,7 @@ def check_broadcast(what: str, table: Tensor, shape: Shape) -> None:
     )
     if not fits:
         raise ArgumentError(
-            f"{what} of shape {tuple(table.shape)}",
+            f"{name} of shape {tuple(table.shape)}",
             expected=f"a shape that broadcasts to the scores (..., queries, keys) = {tuple(shape)}",
             cause="axes in another order, or a (batch, keys) padding mask",
             remedy="insert axes of size 1 to broadcast, or use heedful.masks.Padding",
@@ -89,7 +88,7 @@ def check_broadcast(what: str, table: Tensor, shape: Shape) -> None:
 
 
 def as_boolean(name: str, table: object) -> Tensor:
-    """Return a boolean tensor as it is, or a tensor copy of a boolean NumPy array.
+    """Return a boolean tensor unchanged, or copy a boolean NumPy array to a tensor.
 
     Raises:
         ArgumentError: another type, or a tensor without axes.
@@ -132,8 +131,8 @@ def as_slice(run: range) -> slice:
     return slice(run.start, run.stop)
 
 
-def _no_indices(index: object, size: int, what: str) -> ArgumentError:
+def _index_error(index: object, size: int, axis: str) -> ArgumentError:
     return ArgumentError(
-        f"{what} indices {reprlib.repr(index)}",
+        f"{axis} indices {reprlib.repr(index)}",
         expected=f"a list of whole numbers, a boolean for each of the {size}, or a slice",
     )

@@ -1,9 +1,9 @@
 """The inputs of attention (query, key, mask, …), and the scores of any part of their weight map.
 
 The map of a head has N × M entries, its inputs only (N + M) · d. So recordings store the inputs,
-and rows, crops and statistics of the map are computed on request.
+and compute rows, crops and statistics of the map on request.
 
-H query heads, G key heads, N queries, M keys.
+Sizes: H query heads, G key heads, N queries, M keys, d width.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch import Tensor
 from heedful.ops.indexing import ALL
 from heedful.ops.masks import Causal, Combined, Mask, Window
 
-MASKED_SCORE = -1e30  # its exponential is 0; times a weight of 0 it is 0, while −inf gives NaN
-# Scores computed at once. 8 MB on a CPU: smaller blocks start more operations, larger ones do not
+MASKED_SCORE = -1e30  # exp gives 0, as for −inf; but the product with a weight of 0 is not NaN
+# Scores computed at once. 8 MB on a CPU: smaller blocks need more operations, larger blocks do not
 # fit into the cache. 256 MB on an accelerator, to keep it busy
 ENTRIES, ACCELERATOR_ENTRIES = 1 << 21, 1 << 26
 
@@ -35,8 +35,8 @@ class AttentionInputs(NamedTuple):
     mask: which pairs may attend; None: all.
     bias: added to the capped scores; broadcasts to (H, N, M).
     softcap: c in c · tanh(score / c), as in Gemma 2.
-    sinks: (H,) or (H, N), the score of a learned sink for each head, or for each query, as in
-        gpt-oss; rows then sum to less than 1.
+    sinks: (H,) or (H, N), the score of a learned sink for each head, as in gpt-oss, or for each
+        query; rows then sum to less than 1.
 
     >>> from heedful.ops.map_region import weights
     >>> from heedful.ops.masks import Causal
@@ -62,8 +62,8 @@ class AttentionInputs(NamedTuple):
     def offset(self) -> int:
         """The position of the first query among the keys: query n has position n + offset.
 
-        It is M − N: the last query is at the last key, as with a key/value cache. With more queries
-        than keys, the offset of the mask is used if it has one (0 for torch's `is_causal`).
+        The offset is M − N: the last query is at the last key, as with a key/value cache. But with
+        more queries than keys, it is the mask's offset, if set (0 for torch's `is_causal`).
         """
         _, N, M = self.shape
         parts = self.mask.parts if isinstance(self.mask, Combined) else (self.mask,)
@@ -79,7 +79,7 @@ class AttentionInputs(NamedTuple):
         return self._replace(query=self.query.to(dtype), key=self.key.to(dtype))
 
     def on(self, device: torch.device) -> AttentionInputs:
-        """Move the tensors to a device; the mask stays, since its crops are built where needed."""
+        """Move the tensors to a device, except the mask: its crops can be built on any device."""
         return self._replace(
             query=self.query.to(device),
             key=self.key.to(device),
@@ -88,15 +88,15 @@ class AttentionInputs(NamedTuple):
         )
 
     def of_heads(self, heads: slice) -> AttentionInputs:
-        """Select query heads, and repeat keys so that there is one key head for each."""
+        """Select query heads, and repeat key heads so that each query head has its own."""
         H, group = len(self.query), len(self.query) // len(self.key)
         if heads == ALL and group == 1:
             return self
-        chosen = range(H)[heads]
-        if len(chosen) == 1:  # a view; several heads of a group need a copy each
-            key = self.key[chosen[0] // group :][:1]
+        selection = range(H)[heads]
+        if len(selection) == 1:  # a view; query heads that share a key head would need copies of it
+            key = self.key[selection[0] // group :][:1]
         else:
-            key_heads = torch.tensor(chosen, device="cpu") // group
+            key_heads = torch.tensor(selection, device="cpu") // group
             key = self.key[heads] if group == 1 else self.key[key_heads]
         bias = self.bias
         return self._replace(
@@ -116,7 +116,7 @@ def no_autocast(tensor: Tensor) -> AbstractContextManager[Any]:
 
 
 def block_entries(tensor: Tensor) -> int:
-    """Return how many scores are computed at once on the tensor's device."""
+    """Return how many scores to compute at once on the tensor's device."""
     return ENTRIES if tensor.is_cpu else ACCELERATOR_ENTRIES
 
 
@@ -129,7 +129,7 @@ def scores(
     """Compute masked scores of some queries and keys, (H, n, m); masked pairs are `MASKED_SCORE`.
 
     Args:
-        inputs: upcast, with one key head for each query head.
+        inputs: the result of `upcast()`, with one key head for each query head.
         rows, columns: indices of queries and of keys; `columns` defaults to all keys.
         table: the mask of these rows and columns, if it is already built.
     """
@@ -139,7 +139,7 @@ def scores(
     if inputs.bias is not None:
         bias = rows_of(inputs.bias, rows)
         out += bias if bias.shape[-1] == 1 else _select(bias, columns, -1)
-        out.clamp_(min=MASKED_SCORE)  # a bias of −inf masks
+        out.clamp_(min=MASKED_SCORE)  # −inf in the bias masks a pair
     if inputs.mask is not None:  # torch.where is faster than masked_fill_
         if table is None:
             table = inputs.mask.between(inputs.shape, rows, columns, out.device)
@@ -151,14 +151,14 @@ def _select(tensor: Tensor, indices: Tensor | None, dim: int) -> Tensor:
     """Select indices along an axis; consecutive indices give a view."""
     if indices is None:
         return tensor
-    index = run_of(indices)
+    index = as_slice_if_consecutive(indices)
     if isinstance(index, slice):
         return tensor.narrow(dim, index.start, index.stop - index.start)
     return tensor.index_select(dim, index.to(tensor.device))
 
 
-def run_of(indices: Tensor) -> slice | Tensor:
-    """Return consecutive indices as a slice, so that torch copies nothing; others unchanged."""
+def as_slice_if_consecutive(indices: Tensor) -> slice | Tensor:
+    """Return consecutive indices as a slice, which torch reads without a copy; others unchanged."""
     first = int(indices[0]) if len(indices) else 0
     end = first + len(indices)
     run = torch.arange(first, end, device=indices.device)
@@ -168,7 +168,7 @@ def run_of(indices: Tensor) -> slice | Tensor:
 def add_sink(weights: Tensor, total: Tensor, sinks: Tensor) -> Tensor:
     """Rescale weights (H, n, m) in place so that sinks (H, 1 or n) take their share.
 
-    `total` is the log-sum-exp of each row without the sink; return it with the sink.
+    `total`: log-sum-exp of each row without the sink. Returns the log-sum-exp with it.
     """
     with_sink = torch.logaddexp(total, sinks.to(total))
     weights *= (total - with_sink).exp()[..., None]

@@ -1,8 +1,8 @@
 """Capture of the log-sum-exp of each row, which torch's fused kernels compute with their output.
 
-With it a single weight is exp(score − log-sum-exp), without the rest of its row. torch discards it,
-so a dispatch mode around the call captures it. Outputs and gradients stay the same to the last bit:
-each operation runs as before, and some are asked to return the log-sum-exp as well.
+With the log-sum-exp, a single weight is exp(score − log-sum-exp), without the rest of its row.
+torch discards it, so a dispatch mode around the call captures it. Outputs and gradients stay the
+same to the last bit: each operation runs as before, and some also return the log-sum-exp.
 
 Source: Dao et al. 2022, *FlashAttention* (arXiv:2205.14135), section 3.1.
 """
@@ -28,12 +28,12 @@ UNITS = {
     **dict.fromkeys(TOKENS_FIRST, 1.0),
     "flex_attention": math.log(2),
 }
-# Kernels that compute it only if the argument at this position is True
+# Kernels that compute the log-sum-exp only if the argument at this position is True
 ARGUMENT = {"_scaled_dot_product_efficient_attention": 4, "_scaled_dot_product_cudnn_attention": 4}
 
 
 def request_lse(kernel: str, arguments: tuple) -> tuple:
-    """Change the arguments of an operation so that it also returns the log-sum-exp, if it can."""
+    """Return the arguments of an operation, changed to request the log-sum-exp if necessary."""
     position = ARGUMENT.get(kernel)
     if position is None or len(arguments) <= position:
         return arguments
@@ -64,7 +64,7 @@ def _raw(kernel: str, results: Any) -> tuple[str, Tensor, int] | None:
 
 
 def _in_nats(kernel: str, sums: Tensor, rows: int) -> Tensor:
-    """Convert to nats, and cut to (B, H, N): some kernels return extra rows."""
+    """Convert to nats, and crop to (B, H, N): some kernels return extra rows."""
     return sums.detach().flatten(2)[..., :rows] * UNITS[kernel]
 
 
@@ -72,9 +72,9 @@ class LogSumExpMode(TorchDispatchMode):
     """Dispatch mode that stores the log-sum-exp of each kernel that runs inside it.
 
     >>> words = torch.eye(3)[None, None]
-    >>> with LogSumExpMode() as catching:
+    >>> with LogSumExpMode() as mode:
     ...     _ = torch.nn.functional.scaled_dot_product_attention(words, words, words, scale=1.0)
-    >>> catching.result((1, 1, 3))
+    >>> mode.result((1, 1, 3))
     tensor([[[1.5514, 1.5514, 1.5514]]])
     """
 
@@ -82,12 +82,12 @@ class LogSumExpMode(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        # as the kernels returned them: more operations would enter a graph that torch traces
+        # Converted only on request: if torch is tracing, its graph would include the conversion
         self._raw: list[tuple[str, Tensor, int]] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False: the mode is used with uncompiled models, so dynamo need not skip it."""
+        """Return False: models run uncompiled, so dynamo need not skip `__torch_dispatch__`."""
         return False
 
     def __torch_dispatch__(
@@ -95,8 +95,8 @@ class LogSumExpMode(TorchDispatchMode):
     ) -> Any:
         keywords = keywords or {}
         is_composite = function is torch.ops.aten.scaled_dot_product_attention.default
-        # In inference mode the call arrives here before torch has chosen a kernel. Other modes and
-        # tensor subclasses may handle it themselves
+        # In inference mode the call arrives before torch has chosen a kernel. It is decomposed only
+        # if no other mode or tensor subclass may handle it
         if is_composite and not types and not _get_current_dispatch_mode_stack():
             with self:
                 return function.decompose(*arguments, **keywords)
@@ -108,14 +108,14 @@ class LogSumExpMode(TorchDispatchMode):
         return results
 
     def result(self, shape: Sequence[int]) -> Tensor | None:
-        """Return the log-sum-exp of one call, (B, H, N), joined if it used several kernels.
+        """Return the log-sum-exp of one call, (B, H, N), joined if the call ran several kernels.
 
         Return None if the stored results do not have this shape.
         """
         *lead, rows = shape
         parts = [_in_nats(*raw) for raw in self._raw]
         is_folded = rows == 1 and len(parts) == 1 and parts[0].numel() == math.prod(lead)
-        # With one query, torch may run the heads of a key head as queries of one head
+        # With one query, torch may turn the query heads of a key head into queries of one head
         if is_folded and parts[0].shape[:1] == shape[:1]:
             return parts[0].reshape(*shape)
         fits = all(list(part.shape[:-1]) == lead for part in parts)

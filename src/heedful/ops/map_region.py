@@ -1,9 +1,9 @@
 """Exact weights of any part of a map, from full rows or from the log-sum-exp of each row.
 
 A weight is exp(score − log-sum-exp), where log-sum-exp = log Σ exp(score) over all keys of the row.
-If it is available, no other cell of the row is needed. The relative error of such a weight is the
-absolute error of the log-sum-exp. In float32 that is about 3·10⁻⁷ times the log-sum-exp: 2·10⁻⁶
-for 7, 2·10⁻⁵ for 60.
+If the log-sum-exp is known, no other cell of the row is needed. The relative error of such a weight
+is the absolute error of the log-sum-exp. In float32 this is about 3·10⁻⁷ times the log-sum-exp:
+2·10⁻⁶ if that is 7, 2·10⁻⁵ if it is 60.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from heedful.ops.inputs import (
     MASKED_SCORE,
     AttentionInputs,
     add_sink,
+    as_slice_if_consecutive,
     block_entries,
     no_autocast,
-    run_of,
     scores,
     sinks_of,
 )
@@ -33,7 +33,7 @@ def weights(
 ) -> Tensor:
     """Compute the weights of any part of the map, (h, n, m), in float32 or float64.
 
-    Rows are normalised over all keys, not only over the requested ones. Memory grows with the
+    Rows are normalised over all keys, not only over the requested keys. Memory grows with the
     requested part and with the rows that are computed at once.
 
     Args:
@@ -56,16 +56,16 @@ def weights(
 
 
 def by_rows(inputs: AttentionInputs, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute full rows; return their chosen columns, (H, n, m), and their log-sum-exp, (H, n)."""
+    """Compute full rows; return their weights in `columns` (H, n, m) and log-sum-exp (H, n)."""
     H, _, M = inputs.shape
-    query, index = inputs.query, run_of(columns)
-    chosen, sums = query.new_empty(H, len(rows), len(columns)), query.new_empty(H, len(rows))
+    query, index = inputs.query, as_slice_if_consecutive(columns)
+    selection, sums = query.new_empty(H, len(rows), len(columns)), query.new_empty(H, len(rows))
     step = max(1, block_entries(query) // max(1, H * M))
     for start in range(0, len(rows), step):
         block = slice(start, start + step)
         block_weights, sums[:, block] = whole_rows(inputs, rows[block])
-        chosen[:, block] = block_weights[:, :, index]
-    return chosen, sums
+        selection[:, block] = block_weights[:, :, index]
+    return selection, sums
 
 
 def whole_rows(inputs: AttentionInputs, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,8 +89,8 @@ def softmax_rows(
 ) -> tuple[Tensor, Tensor]:
     """Compute full rows without sinks: weights (H, n, M) and the highest score of each row, (H, n).
 
-    A fully masked row gets equal weights; `fully_masked(highest)` detects it. `table` is the mask
-    of the rows, if it is already built.
+    A fully masked row gets equal weights; detect it with `fully_masked(highest)`. `table` is the
+    mask of the rows, if it is already built.
     """
     with no_autocast(inputs.query):
         row_scores = scores(inputs, rows, table=table)
@@ -102,11 +102,11 @@ def row_log_sum_exp(
 ) -> Tensor:
     """Return the log-sum-exp (H, n) of rows from `softmax_rows`; −inf for a fully masked row.
 
-    Sinks are included, and the weights are rescaled for them in place.
+    If there are sinks, include them and rescale the weights in place.
     """
     # exp(highest − log-sum-exp) is the largest weight, up to the rounding of softmax in a long row
     above_highest = (row_weights.sum(dim=-1) / row_weights.amax(dim=-1)).log()
-    if inputs.sinks is not None:  # relative to the highest score, to keep the digits of large ones
+    if inputs.sinks is not None:  # relative to the highest score: smaller numbers, smaller errors
         sinks = sinks_of(inputs.sinks, rows).to(highest) - highest
         above_highest = add_sink(row_weights, above_highest, sinks)
     sums = highest + above_highest
@@ -114,7 +114,7 @@ def row_log_sum_exp(
 
 
 def fully_masked(highest: Tensor) -> Tensor:
-    """Return which rows may attend to no key, from their highest scores."""
+    """Return which rows are fully masked, from their highest scores."""
     return highest <= MASKED_SCORE / 2
 
 

@@ -30,7 +30,7 @@ class Mask(ABC):
         parents = [base.__name__ for base in cls.__bases__ if issubclass(base, Mask)]
         if parents != ["Mask"]:
             raise ArgumentError(
-                f"a mask {cls.__name__} that is derived from {', '.join(parents)}",
+                f"mask class {cls.__name__}, derived from {', '.join(parents)}",
                 expected="a class derived from Mask itself",
                 remedy="combine masks with &",
             )
@@ -56,7 +56,7 @@ class Mask(ABC):
         return range(shape[-1])
 
     def common_span(self, queries: range, shape: Shape) -> range:
-        """Return a range of keys that all of these queries may attend to: it needs no crop."""
+        """Return a range of keys that all of these queries may attend to."""
         return range(0)
 
     def of_heads(self, heads: Index) -> Mask:
@@ -78,8 +78,8 @@ class Mask(ABC):
 
         Args:
             shape: shape (..., N, M) of the full score table.
-            queries, keys: a slice, a list of indices (negative ones count from the end), or a
-                boolean for each.
+            queries, keys: a slice, a list of indices (negative ones count from the end), or one
+                boolean per query or key.
             device: of the result; default: the device of the mask's tensors.
 
         Returns:
@@ -113,7 +113,7 @@ class Mask(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Combined(Mask):
-    """Several masks, made by `&`: a pair may attend if every part allows it.
+    """Several masks combined by `&`: a pair may attend if every part allows it.
 
     Nested combinations are flattened into `parts`.
     """

@@ -1,4 +1,4 @@
-"""Fully masked cells of a picture: they have no weight, which differs from a weight of 0."""
+"""Fully masked cells of a heat map, which are drawn differently from cells of weight 0."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from heedful.ops.indexing import ALL, intersection
 from heedful.ops.inputs import AttentionInputs
 from heedful.ops.score_blocks import Allowed, allowed_to
 
-ROWS = 512  # queries whose mask is built at once
+ROWS = 512  # number of queries for which the mask is built at once
 
 
 def masked_cells(
@@ -18,11 +18,11 @@ def masked_cells(
 ) -> Tensor:
     """Return which cells of a region contain only masked pairs, boolean (H or 1, rows, columns).
 
-    The mask is built only for keys that some queries of a run may attend to and others may not.
+    The mask is built only for keys that some of `ROWS` queries may attend to and others may not.
 
     Args:
         inputs: query, key, mask, … of the map.
-        cell: queries and keys per cell, as in `pooled`; the last cells may have fewer.
+        cell: queries and keys per cell, as in `heatmap.pooled`; the last cells may have fewer.
         queries, keys: the region, as slices without a step; default all.
 
     >>> from heedful.ops.masks import Causal
@@ -46,7 +46,7 @@ def masked_cells(
 
 
 def _visible(inputs: AttentionInputs, run: range, size: int, columns: Cells) -> Tensor:
-    """Return which cells of a run of queries have a pair that may attend, (h or 1, rows, cells)."""
+    """Return which cells of a run of queries are not fully masked, (h or 1, rows, cells)."""
     span = columns.within if inputs.mask is None else inputs.mask.span(run, inputs.shape)
     allowed = allowed_to(inputs, run, intersection(span, columns.within))
     tables = [_any(table.cpu(), size, 1) for _, table in allowed.parts]
@@ -54,21 +54,21 @@ def _visible(inputs: AttentionInputs, run: range, size: int, columns: Cells) -> 
     visible = torch.zeros(
         heads, -(-len(run) // size), len(columns.lengths), dtype=torch.bool, device="cpu"
     )
-    for keys in _common(allowed):
+    for keys in _common_keys(allowed):
         cells = columns.overlapping(keys)
         visible[..., cells.start : cells.stop] = True
-    for (where, _), table in zip(allowed.parts, tables, strict=True):
-        keys = allowed.keys[where]
+    for (key_slice, _), table in zip(allowed.parts, tables, strict=True):
+        keys = allowed.keys[key_slice]
         cells = columns.overlapping(keys)
-        ahead = keys.start - columns.within.start - cells.start * columns.size
-        padded = torch.nn.functional.pad(table, (ahead, 0))  # to the start of the first cell
+        pad = keys.start - columns.within.start - cells.start * columns.size
+        padded = torch.nn.functional.pad(table, (pad, 0))  # from the start of the first cell
         visible[..., cells.start : cells.stop] |= _any(padded, columns.size, 2)
     return visible
 
 
-def _common(allowed: Allowed) -> list[range]:
-    """Return the keys that every query may attend to: those between the tables."""
-    ends = [0, *(end for where, _ in allowed.parts for end in (where.start, where.stop))]
+def _common_keys(allowed: Allowed) -> list[range]:
+    """Return the keys that every query may attend to: the keys outside all tables."""
+    ends = [0, *(end for part, _ in allowed.parts for end in (part.start, part.stop))]
     ends.append(len(allowed.keys))
     between = (allowed.keys[ends[i] : ends[i + 1]] for i in range(0, len(ends), 2))
     return [keys for keys in between if len(keys)]

@@ -88,19 +88,19 @@ class Window(Mask):
         return (query + _offset(self.offset, shape) - key).abs() < self.size
 
     def span(self, queries: range, shape: Shape) -> range:
-        """Return the keys from the first one near the first query to the last one near the last."""
+        """Return the keys from the start of the first query's window to the end of the last's."""
         offset = _offset(self.offset, shape)
         first = min(shape[-1], max(0, queries[0] + offset - self.size + 1))
         return range(first, max(first, min(shape[-1], queries[-1] + offset + self.size)))
 
     def common_span(self, queries: range, shape: Shape) -> range:
-        """Return the keys near both the first and the last query."""
+        """Return the keys in the windows of both the first and the last query."""
         return intersection(self.span(queries[:1], shape), self.span(queries[-1:], shape))
 
 
 @dataclass(frozen=True, eq=False)
 class Padding(Mask):
-    """Real tokens may be attended to, padding may not.
+    """Queries may attend to real tokens, not to padding.
 
     Args:
         keep: boolean tensor or NumPy array, (M,) or (B, M), True where the key is a real token.
@@ -116,7 +116,7 @@ class Padding(Mask):
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[int], total: int, side: str = "right") -> Padding:
-        """Make the mask of a batch of sequences that are padded to `total` tokens.
+        """Return the mask of a batch of sequences that are padded to `total` tokens.
 
         Args:
             lengths: number of real tokens of each sequence.
@@ -140,7 +140,7 @@ class Padding(Mask):
         return self.keep.device
 
     def check(self, shape: Shape) -> None:
-        """Check that there is an entry for each key, and one row or a row per sequence."""
+        """Check that there is an entry for each key, in one row or in one row per sequence."""
         keep = tuple(self.keep.shape)
         batch = tuple(shape[:-3]) if len(shape) >= 4 else tuple(shape[:-2])
         fits = all(n in (1, size) for n, size in zip(keep[:-1], batch, strict=False))
@@ -155,7 +155,7 @@ class Padding(Mask):
     def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
         """Allow real keys, the same for every query."""
         real = self.keep[..., None, key[0]]
-        between = len(shape) - real.ndim  # the axis of heads, if any
+        between = len(shape) - real.ndim  # 1 if the scores have an axis of heads
         if real.ndim == 2 or between == 0:
             return real
         return real.reshape(*real.shape[:-2], *[1] * between, *real.shape[-2:])
@@ -191,7 +191,7 @@ class KeyRanges(Mask):
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[int] | Tensor) -> KeyRanges:
-        """Make the mask of consecutive documents of these lengths; each attends only to itself.
+        """Return the mask of consecutive documents of these lengths; each attends only to itself.
 
         The ranges are on the device of `lengths` if it is a tensor.
         """
@@ -311,7 +311,7 @@ KINDS = (Causal, Window, Padding, KeyRanges, Dense, Packed)
 
 
 def is_built_in(mask: Mask) -> bool:
-    """Return whether a mask and all its parts are classes of this module, defined by their fields.
+    """Return whether all parts of a mask are of classes that this module defines.
 
     >>> is_built_in(Causal() & Window(2))
     True

@@ -1,7 +1,7 @@
-"""NumPy arrays as arguments and results of functions of tensors.
+"""A decorator that lets functions of tensors accept and return NumPy arrays.
 
-An array and its tensor share memory. Only arrays that torch cannot read (a negative stride, foreign
-byte order, read-only memory) are copied.
+An array and its tensor share memory. Only arrays that torch cannot share (a negative stride,
+foreign byte order, read-only memory) are copied.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from heedful.ops.masks import Mask
 P = ParamSpec("P")
 R = TypeVar("R")
 ARGUMENTS = ("query", "key", "value", "mask", "bias")  # the tensor arguments of attention
-Values = TypeVar("Values", Tensor, np.ndarray)  # all tensors or all arrays, like the result
+Values = TypeVar("Values", Tensor, np.ndarray)  # arguments and results: all tensors or all arrays
 
 FLOATS = (np.float32, np.float16, np.float64)
 
@@ -29,7 +29,7 @@ FLOATS = (np.float32, np.float16, np.float64)
 def takes_arrays(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a function of tensors to accept arrays for the named arguments and return arrays.
 
-    If one of them is an array, all must be arrays.
+    If one of these arguments is an array, all must be arrays.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -54,7 +54,7 @@ def has_array(arguments: Collection[object], keywords: Mapping[str, object]) -> 
 
 
 def as_tensors(arguments: Mapping[str, object], names: Collection[str]) -> dict[str, Tensor]:
-    """Convert the named arguments to tensors; floats to their widest type, as NumPy does.
+    """Convert the named arguments to tensors; convert floats to the widest of their types.
 
     Arguments that are None or a `Mask` are left out.
 
@@ -67,7 +67,7 @@ def as_tensors(arguments: Mapping[str, object], names: Collection[str]) -> dict[
         for name, value in values.items()
         if not isinstance(value, Mask)
     }
-    # a bias may be wider than the query, so it does not widen the others
+    # A bias may have a wider type than the query, so it does not widen the other arguments
     numbers = {name for name, t in tensors.items() if t.is_floating_point() and name != "bias"}
     kinds = {tensors[name].dtype for name in numbers}
     widest = functools.reduce(torch.promote_types, kinds) if kinds else None
@@ -75,7 +75,7 @@ def as_tensors(arguments: Mapping[str, object], names: Collection[str]) -> dict[
 
 
 def as_arrays(result: Any) -> Any:
-    """Convert a tensor to an array or a NumPy scalar; also each one in a tuple or dictionary."""
+    """Convert a tensor, or each tensor of a tuple or dictionary, to an array or NumPy scalar."""
     if isinstance(result, Tensor):
         return result.detach().cpu().numpy()[()]
     if isinstance(result, dict):
@@ -97,7 +97,7 @@ def _check_kind(name: str, value: object) -> None:
         mask = " or a mask such as heedful.masks.Causal()" if name == "mask" else ""
         raise ArgumentError(
             f"{name} of type {type(value).__name__}",
-            expected=f"a NumPy array, like the others{mask}",
+            expected=f"a NumPy array, like the other arguments{mask}",
             cause="a mix of arrays and tensors" if isinstance(value, Tensor) else None,
             remedy="pass all as arrays or all as tensors; torch.from_numpy converts without a copy",
         )

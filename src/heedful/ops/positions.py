@@ -45,7 +45,7 @@ def rotary(
     base: float = 10_000.0,
     scaling: RotaryScaling | None = None,
 ) -> tuple[Float[Tensor, "tokens half"], Float[Tensor, "tokens half"]]:
-    """Return the cosines and sines with which `rotate` turns queries and keys.
+    """Return the cosines and sines with which `rotate` rotates queries and keys.
 
     Source: Su et al. 2021, *RoFormer* (arXiv:2104.09864).
 
@@ -67,9 +67,9 @@ def rotate(
     cosines: Float[Tensor, "*#lead tokens half"],
     sines: Float[Tensor, "*#lead tokens half"],
 ) -> Float[Tensor, "*lead tokens width"]:
-    """Rotate each pair (i, i + width/2) of a vector's numbers by an angle of its position.
+    """Rotate each pair (i, i + width/2) of a vector's numbers by an angle that grows with position.
 
-    The pairing is that of Hugging Face's models (`rotate_half`). The dot product of a rotated query
+    Hugging Face's models form the same pairs (`rotate_half`). The dot product of a rotated query
     and a rotated key depends on their positions only through the distance.
 
     >>> cosines, sines = rotary(torch.tensor([0, 1]), width=2)
@@ -113,8 +113,8 @@ def alibi(heads: int, queries: int, keys: int) -> Float[Tensor, "heads queries k
     """Return the bias of ALiBi, a penalty for distance; pass it to `heedful.attention` as `bias`.
 
     The bias is −slope · distance, with the distance in tokens and the last query at the last key,
-    as with `causal`. The paper masks keys after the query; here their penalty is that of a key at
-    the same distance before it.
+    as with `causal`. The paper masks keys after the query. Here a later key has the same penalty as
+    an earlier key at the same distance.
 
     Source: Press et al. 2022 (arXiv:2108.12409).
 
@@ -149,5 +149,5 @@ def _angles(
     pairs = torch.arange(0, width, 2, dtype=torch.float64, device="cpu")
     frequencies = base ** (-pairs / width)
     if scaling is not None:
-        frequencies = scaling.scaled(frequencies)
+        frequencies = scaling.scale(frequencies)
     return positions.cpu().double()[:, None] * frequencies

@@ -1,8 +1,8 @@
 """Attention written for reading: in loops, then as matrix products, then with several heads.
 
 Read it from top to bottom. Each part computes the same numbers as the part before it, and as
-`heedful.attention`, the fast implementation. The example is the six words of document 002, which
-attend to each other. Here the second word is the query; every word is both a key and a value.
+`heedful.attention`, the fast implementation. The example is the six words of document 002 (after
+Raschka). First the second word is the query; every word is both a key and a value.
 
 >>> from heedful.text.example_texts import EMBEDDINGS
 >>> words = torch.tensor(EMBEDDINGS)  # 6 tokens, 3 numbers each
@@ -16,7 +16,7 @@ tensor([0.1385, 0.2379, 0.2333, 0.1240, 0.1082, 0.1581])
 >>> context_vector(softmax(scores), words)
 tensor([0.4419, 0.6515, 0.5683])
 
-Now every word is the query in turn. Then a product of matrices replaces the loops.
+Then every word is the query in turn. Finally a product of matrices replaces the loops.
 
 >>> context, weights = attention_in_loops(words, words, words, scale=1.0)
 >>> context
@@ -32,7 +32,7 @@ tensor([0.2098, 0.2006, 0.1981, 0.1242, 0.1220, 0.1452])
 >>> torch.allclose(product, context)
 True
 
-Names: B batch, H query heads, G key heads, N queries, M keys, d width of queries and keys, v width
+Sizes: B batch, H query heads, G key heads, N queries, M keys, d width of queries and keys, v width
 of values. A mask is boolean, True = may attend. NumPy arrays in, NumPy arrays out.
 """
 
@@ -44,7 +44,7 @@ from torch import Tensor
 
 from heedful.ops.numpy_arrays import ARGUMENTS, takes_arrays
 
-# One query, in loops (document 002, after Raschka, part 1)
+# One query, in loops (document 002, part 1)
 
 
 @takes_arrays("a", "b")
@@ -66,7 +66,7 @@ def dot_product(a: Float[Tensor, " width"], b: Float[Tensor, " width"]) -> Float
 def attention_scores(
     query: Float[Tensor, " width"], key: Float[Tensor, "keys width"]
 ) -> Float[Tensor, " keys"]:
-    """Return the dot product of one query (d,) with each key (M, d): how well they match."""
+    """Return the dot product of one query (d,) with each key (M, d), which shows how they match."""
     return torch.stack([dot_product(query, k) for k in key])
 
 
@@ -117,7 +117,7 @@ def context_vector(
     return total
 
 
-# Masks: two methods that give the same weights (document 003)
+# Masks: two methods that give the same weights (document 003, also after Raschka)
 
 
 @takes_arrays("scores", "mask")
@@ -206,7 +206,7 @@ def attention_in_products(
     bias: Float[Tensor, "*#lead #queries #keys"] | None = None,
     scale: float | None = None,
 ) -> tuple[Float[Tensor, "*lead queries value_width"], Float[Tensor, "*lead queries keys"]]:
-    """Compute the same with matrix products: query · keyᵀ holds all dot products at once."""
+    """Compute `attention_in_loops` with matrix products: query · keyᵀ holds all dot products."""
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     scores = query @ key.transpose(-2, -1) * scale
     if bias is not None:
@@ -265,7 +265,7 @@ def heads_in_products(
 ) -> tuple[
     Float[Tensor, "*lead heads queries value_width"], Float[Tensor, "*lead heads queries keys"]
 ]:
-    """Compute the same for all sequences and heads at once: products batch over leading axes.
+    """Compute `heads_in_loops` with matrix products, which batch over the leading axes.
 
     >>> query, key = torch.randn(2, 6, 5, 4), torch.randn(2, 3, 7, 4)
     >>> slow, _ = heads_in_loops(query, key, key)

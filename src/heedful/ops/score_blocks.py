@@ -16,12 +16,12 @@ from heedful.ops.inputs import MASKED_SCORE, AttentionInputs, rows_of
 
 
 class Allowed(NamedTuple):
-    """The pairs of a run of n consecutive queries that may attend.
+    """The pairs that may attend, for a run of n consecutive queries.
 
     keys: a range of m keys; all keys outside it are masked for every query of the run.
     parts: (slice of `keys`, boolean table (h or 1, n, keys of the slice)) for keys that some
-        queries may attend to and others may not. The keys outside all parts are masked for none.
-    ahead: whether a query may attend to a key after itself.
+        queries may attend to and others may not. Every query may attend to the other keys.
+    ahead: whether a query may attend to a key after its own position.
     """
 
     keys: range
@@ -85,24 +85,24 @@ def allowed_to(inputs: AttentionInputs, queries: range, keys: range | None = Non
         table = mask.crop(shape, as_slice(queries), as_slice(part), inputs.query.device)
         table = table if table.ndim == 3 else table[None]
         parts.append((slice(part.start - keys.start, part.stop - keys.start), table))
-    return Allowed(keys, parts, _sees_ahead(keys, parts, position - keys.start))
+    return Allowed(keys, parts, _attends_ahead(keys, parts, position - keys.start))
 
 
-def _sees_ahead(keys: range, parts: list[tuple[slice, Tensor]], position: int) -> bool:
-    """Return whether a query may attend to later keys; `position` is that of the first query.
+def _attends_ahead(keys: range, parts: list[tuple[slice, Tensor]], position: int) -> bool:
+    """Return whether a query may attend to a later key; `position`: of the first query in `keys`.
 
-    It is False if the last table covers all keys after the first query and masks those ahead.
+    Every query may attend to the keys outside the tables, so a later key outside them gives True.
     """
     if len(keys) <= position + 1:
         return False
     if not parts or parts[-1][0].stop < len(keys) or parts[-1][0].start > position + 1:
         return True
-    where, part = parts[-1]
-    return bool(part.triu(position + 1 - where.start).any())
+    key_slice, table = parts[-1]
+    return bool(table.triu(position + 1 - key_slice.start).any())
 
 
 def _outside(keys: range, common: range) -> list[range]:
-    """Return the keys before and after the ones that every query may attend to."""
+    """Return the keys before and after the common keys, which every query may attend to."""
     common = intersection(keys, common)
     if not len(common):
         return [keys] if len(keys) else []
@@ -115,14 +115,14 @@ def fill_scores(
 ) -> None:
     """Write the masked scores of some heads into `scores` (h, n, m).
 
-    The heads must be complete groups that share key heads; `inputs` must be upcast; `allowed` must
-    be that of these heads and queries.
+    `heads` must contain all query heads of each key head; `inputs` must be the result of
+    `upcast()`; `allowed` must belong to these heads and queries.
     """
     rows, columns = as_slice(queries), as_slice(allowed.keys)
     group = inputs.shape[0] // inputs.key.shape[0]
-    sharing = slice(heads.start // group, heads.stop // group)
+    key_heads = slice(heads.start // group, heads.stop // group)
     # One product for all query heads that share a key head; it also multiplies by the scale
-    key = inputs.key[sharing, columns]
+    key = inputs.key[key_heads, columns]
     query = inputs.query[heads, rows].reshape(len(key), group * len(queries), key.shape[-1])
     out = scores.view(*query.shape[:2], len(allowed.keys))
     torch.baddbmm(out, query, key.mT, beta=0, alpha=inputs.scale, out=out)
@@ -134,6 +134,6 @@ def fill_scores(
         scores += bias if bias.shape[-1] == 1 else bias[..., columns]
         scores.clamp_(min=MASKED_SCORE)
     masked = scores.new_full((), MASKED_SCORE)
-    for where, table in allowed.parts:  # torch.where is three times as fast as masked_fill_
-        part = scores[:, :, where]
+    for key_slice, table in allowed.parts:  # torch.where is three times as fast as masked_fill_
+        part = scores[:, :, key_slice]
         torch.where(table, part, masked, out=part)

@@ -1,9 +1,9 @@
 """The only module that calls torch's scaled_dot_product_attention (SDPA).
 
-Tensors get the form for which torch has fused kernels: four axes, equal widths. Every argument is
-passed on or converted; none is dropped. A large structured mask (causal, window, padding) is never
-built in full: the kernel runs on one block of queries after the other, with only the keys that some
-query of the block may attend to.
+Tensors are reshaped to the form for which torch has fused kernels: four axes, equal widths. Every
+argument is passed on or converted; none is dropped. A large structured mask (causal, window,
+padding) is never built in full: the kernel runs on one block of queries after the other, with only
+the keys that some query of the block may attend to.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from heedful.ops.definition import upcast
 from heedful.ops.indexing import ALL
 from heedful.ops.masks import Mask
 
-BLOCK = 512  # queries: smaller blocks skip more masked keys, larger ones start fewer kernels
+BLOCK = 512  # queries: smaller blocks skip more masked keys, larger blocks start fewer kernels
 
 
 def to_kernel_form(arguments: Arguments) -> Arguments:
     """Reshape query, key and value to four axes and equal widths; mask, bias and shape stay."""
     query, key, value = arguments[:3]
-    if _has_form(query, key, value):  # the conversion takes as long as attending to a few keys
+    if _has_form(query, key, value):  # a needless conversion takes as long as a small attention
         return arguments
     lead = arguments.shape[:-2]
     width = max(query.shape[-1], value.shape[-1])
@@ -82,9 +82,9 @@ def table(four: Arguments, queries: slice = ALL, keys: slice = ALL) -> Tensor | 
 
 
 def four_axes(tensor: Tensor, lead: tuple[int, ...]) -> Tensor:
-    """Reshape a tensor (..., a, b), whose leading axes broadcast to `lead`, to (B, H, a, b).
+    """Reshape a tensor (..., a, b) with leading axes that broadcast to `lead` to (B, H, a, b).
 
-    If `lead` has two axes or more, the last one is the heads; the others are flattened to B.
+    If `lead` has two axes or more, its last axis is the heads; the others are flattened to B.
     """
     axes = len(lead) + 2
     tensor = tensor.reshape(*[1] * (axes - tensor.ndim), *tensor.shape)

@@ -52,7 +52,7 @@ class Shares(NamedTuple):
 
 
 class SegmentShares(Statistic):
-    """Statistic for `Shares` in one pass over the map, with sums in float64.
+    """Statistic that computes `Shares` in one pass over the map, with sums in float64.
 
     Args:
         queries: boolean (A, N), the queries of each segment.
@@ -62,15 +62,15 @@ class SegmentShares(Statistic):
     def __init__(self, queries: Tensor, keys: Tensor) -> None:
         self.members, self.keys = queries.double(), keys
         self.positions = [segment.nonzero()[:, 0] for segment in keys]
-        self.sums: Tensor | None = None  # (H, A, 2 B + 2): of the columns of `_rows`
-        self._last: tuple[Block, Tensor] | None = None  # chance of the last rows, for other heads
+        self.sums: Tensor | None = None  # (H, A, 2 B + 2): sums of the columns of `_rows`
+        self._last: tuple[Block, Tensor] | None = None  # reused for other heads of the same rows
 
     def update(self, block: Block) -> None:
         """Add the rows of the block to the sums of their segments."""
         if self.sums is None:
-            numbers = 2 * len(self.positions) + 2
+            columns = 2 * len(self.positions) + 2
             self.sums = block.weights.new_zeros(
-                block.shape[0], len(self.members), numbers, dtype=torch.float64
+                block.shape[0], len(self.members), columns, dtype=torch.float64
             )
             self.members = self.members.to(self.sums.device)
             self.keys = self.keys.to(self.sums.device)
@@ -93,14 +93,14 @@ class SegmentShares(Statistic):
     def _rows(self, block: Block) -> Tensor:
         """Return columns (h, n, 2 B + 2): shares (B), chances (B), sum of the weights, and 1.
 
-        A fully masked row has zeros.
+        In a fully masked row, all columns are 0.
         """
         weights, B = block.weights, len(self.positions)
         rows = weights.new_ones(*weights.shape[:2], 2 * B + 2, dtype=torch.float64)
         for i, positions in enumerate(self.positions):
-            where = _index(_inside(positions, block.keys))
-            if isinstance(where, slice):
-                rows[..., i] = weights[:, :, where].sum(dim=-1)
+            index = _index(_inside(positions, block.keys))
+            if isinstance(index, slice):
+                rows[..., i] = weights[:, :, index].sum(dim=-1)
             else:  # a product copies no weights, unlike indexing
                 is_member = self.keys[i, block.columns].to(weights)
                 rows[..., i] = (weights.flatten(0, 1) @ is_member).view(weights.shape[:2])
@@ -124,21 +124,21 @@ class SegmentShares(Statistic):
 
 def _has_same_mask(block: Block, other: Block) -> bool:
     """Return whether two blocks have the same rows and the same mask tables."""
-    tables, others = ([table for _, table in each.allowed.parts] for each in (block, other))
+    tables, others = ([table for _, table in b.allowed.parts] for b in (block, other))
     if block.queries != other.queries or len(tables) != len(others):
         return False
     return all(a is b for a, b in zip(tables, others, strict=True))
 
 
 def _inside(positions: Tensor, keys: range) -> Tensor:
-    """Return the sorted positions that are in a range of keys, counted from its first key."""
+    """Return the positions (sorted) that lie in a range of keys, relative to its start."""
     ends = torch.tensor([keys.start, keys.stop], device="cpu")
     first, end = torch.searchsorted(positions, ends).tolist()
     return positions[first:end] - keys.start
 
 
 def _index(positions: Tensor) -> Index:
-    """Return consecutive positions as a slice, so that indexing copies nothing."""
+    """Return consecutive positions as a slice, which torch reads without a copy."""
     if not len(positions):
         return slice(0, 0)
     first, last = int(positions[0]), int(positions[-1])
@@ -148,7 +148,7 @@ def _index(positions: Tensor) -> Index:
 def _count_allowed(allowed: Allowed, queries: int, positions: Tensor) -> Tensor:
     """Count how many keys at these positions each query may attend to, (h or 1, n)."""
     counts = torch.full((1, queries), len(positions), device="cpu")
-    for where, table in allowed.parts:
-        inside = _inside(positions, range(where.start, where.stop))
+    for key_slice, table in allowed.parts:
+        inside = _inside(positions, range(key_slice.start, key_slice.stop))
         counts = counts - len(inside) + table[..., _index(inside)].sum(dim=-1).cpu()
     return counts

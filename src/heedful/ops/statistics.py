@@ -1,13 +1,13 @@
 """Statistics of a weight map, computed block by block.
 
 W is the map of one head: rows are queries n (N of them), columns are keys m (M). Query n has
-position p(n) = n + M − N; with more queries than keys, the offset of the mask replaces M − N if the
-mask has one. A query that may attend to no key has NaN in row statistics (−inf in `LogSumExp`) and
-is left out of means.
+position p(n) = n + M − N. With more queries than keys, the mask's offset replaces M − N, if set. A
+query that may attend to no key has NaN in row statistics (−inf in `LogSumExp`) and is left out of
+means.
 
-`Diagonal` and `Sink` are NaN for queries up to the first real key (the first without padding). In
-causal attention the query at that key attends only to itself, so it has no choice. NaN leaves it
-out of every mean.
+`Diagonal` and `Sink` are NaN for queries up to the first real key (the first that is not padding).
+In causal attention the query at that key attends only to itself, so it has no choice. NaN excludes
+it from means.
 
 A statistic is updated with the blocks of a map in any order. It can be merged with a statistic of
 other blocks of the same map. `result()` returns its value.
@@ -43,7 +43,7 @@ def gather(inputs: AttentionInputs, *statistics: Statistic, **options: Any) -> l
     Args:
         inputs: query, key, mask, … of the map.
         statistics: new statistics.
-        options: `within` (the rows), `entries` and `queries` (the size of a block) of `blocks`.
+        options: passed to `blocks`: `within` (the rows), `entries` and `queries` (block size).
     """
     with no_autocast(inputs.query):
         for block in blocks(inputs, **options):
@@ -78,11 +78,11 @@ class RowStatistic(Statistic):
     """Base class of statistics with a value for each query, (H, N); subclasses define `compute`.
 
     empty_value: the value of a query that may attend to no key.
-    after: queries at this key or before it have no choice and get NaN; None: no such queries.
+    last_without_choice: queries up to this key have no choice and get NaN; None: no such queries.
     """
 
     empty_value = torch.nan
-    after: int | None = None
+    last_without_choice: int | None = None
     values: Tensor | None = None
 
     @abstractmethod
@@ -97,9 +97,9 @@ class RowStatistic(Statistic):
         self.values[block.heads, block.rows] = values
         if block.empty is not None:
             self.values[block.heads, block.rows].masked_fill_(block.empty, self.empty_value)
-        if self.after is not None:
+        if self.last_without_choice is not None:
             start = block.queries.start
-            first = min(block.queries.stop, self.after + 1 - block.offset)
+            first = min(block.queries.stop, self.last_without_choice + 1 - block.offset)
             if first > start:
                 self.values[block.heads, start:first] = torch.nan
 
@@ -121,10 +121,10 @@ class Entropy(RowStatistic):
     def compute(self, block: Block) -> Tensor:
         """Return the values of the block, (h, n).
 
-        log W = (score − highest) − log_sum_above_highest needs no logarithm of every weight. Both
-        terms are small even for large scores, and so are their rounding errors.
+        log W = (score − highest) − log_sum_above_highest avoids a logarithm per weight. Both terms
+        are small even for large scores, and so are their rounding errors.
         """
-        below = _products(block.weights, block.scores, block.highest)
+        below = _weighted_sums(block.weights, block.scores, block.highest)
         return (_times_sums(block, block.log_sum_above_highest) - below).clamp(min=0)
 
 
@@ -147,8 +147,8 @@ class LargestScore(RowStatistic):
 class Distance(RowStatistic):
     """Σₘ W · |p(n) − m|: the mean distance between a query and its keys, in tokens.
 
-    Σ W · (p(n) − m) = p(n) − Σ W · m needs a single product. A key after the query contributes a
-    negative distance to it, so twice that distance is added.
+    Σ W · (p(n) − m) = p(n) − Σ W · m needs a single product. A key after the query enters this sum
+    negatively, so twice its distance is added.
     """
 
     def compute(self, block: Block) -> Tensor:
@@ -158,7 +158,7 @@ class Distance(RowStatistic):
         # Positions relative to the block's first query: small numbers, small rounding errors
         keys = torch.arange(-first, m - first, dtype=weights.dtype, device=weights.device)
         queries = torch.arange(n, dtype=weights.dtype, device=weights.device)
-        # Threads share a batched product with one part per head, but not a single product
+        # torch parallelises bmm over heads, but not one matrix product
         moment = torch.bmm(keys.expand(len(weights), 1, m), weights.mT)[:, 0]
         distances = _times_sums(block, queries) - moment
         start = min(max(first, 0), m)
@@ -171,12 +171,12 @@ class Distance(RowStatistic):
 class Diagonal(RowStatistic):
     """W[n, p(n) − offset]: the weight on the token itself (offset 0) or the previous token (1).
 
-    NaN for a query that has no such key, and for queries up to and including `first`, the first
-    real key, which have no choice.
+    NaN for a query without such a key. NaN also for queries up to `first`, the first real key,
+    because they have no choice.
     """
 
     def __init__(self, offset: int, first: int = 0) -> None:
-        self.offset, self.after = offset, first
+        self.offset, self.last_without_choice = offset, first
 
     def compute(self, block: Block) -> Tensor:
         """Return the values of the block, (h, n)."""
@@ -186,8 +186,8 @@ class Diagonal(RowStatistic):
             return block.weights.diagonal(shift, dim1=1, dim2=2)
         values = block.weights.new_zeros(len(block.weights), n)
         first = max(0, -shift)
-        line = block.weights.diagonal(shift, dim1=1, dim2=2) if -n < shift < m else values[:, :0]
-        values[:, first : first + line.shape[-1]] = line
+        cells = block.weights.diagonal(shift, dim1=1, dim2=2) if -n < shift < m else values[:, :0]
+        values[:, first : first + cells.shape[-1]] = cells
         # A key outside the block is masked: 0. A key outside the map does not exist: NaN
         values[:, : max(0, -shift - block.keys.start)] = torch.nan
         values[:, max(0, block.shape[-1] - block.keys.start - shift) :] = torch.nan
@@ -202,7 +202,7 @@ class Sink(RowStatistic):
     """
 
     def __init__(self, first: int = 0, *, crosses: bool = False) -> None:
-        self.first, self.after = first, None if crosses else first
+        self.first, self.last_without_choice = first, None if crosses else first
 
     def compute(self, block: Block) -> Tensor:
         """Return the values of the block, (h, n)."""
@@ -247,13 +247,13 @@ class NormalizedEntropy(RowStatistic):
 class Matching(RowStatistic):
     """Σ W[n, m] over earlier keys m for which token m − shift equals the token of the query.
 
-    With shift 0 these keys are earlier occurrences of the token itself; with shift 1, the tokens
-    after them (as for induction heads). NaN for a query that may attend to no such key.
+    With shift 0 these keys are earlier occurrences of the query's token. With shift 1 they are the
+    tokens after these (as for induction heads). NaN for a query that may attend to no such key.
 
     Args:
         ids: (M,), the token id of each key and of the query at its position.
         shift: 0 or more.
-        unknown: the id of unknown words; two of these are not counted as the same token.
+        unknown: the id of unknown words; two unknown words do not count as the same token.
     """
 
     def __init__(self, ids: Tensor, shift: int, unknown: int | None = None) -> None:
@@ -270,7 +270,7 @@ class Matching(RowStatistic):
         earlier = (keys >= self.shift) & (keys < queries[:, None])
         matches = (tokens == ids[queries][:, None]) & earlier
         sums = (block.weights * matches.to(block.weights)).sum(dim=-1)
-        has_token = positions == queries  # a query outside the keys has no token
+        has_token = positions == queries  # a query without a key at its position has no token
         has_match = has_token & block.allowed.intersect(matches).any(dim=-1)
         if self.unknown is not None:
             has_match = has_match & (ids[queries] != self.unknown)
@@ -281,7 +281,7 @@ class LogSumExp(RowStatistic):
     """log Σₘ exp(score) of each row; any weight of the row is exp(score − log-sum-exp).
 
     Args:
-        exact: False saves a pass over the weights. It keeps the rounding error of torch's softmax
+        exact: False saves a pass over the weights, but keeps the rounding error of torch's softmax
             in long rows of nearly equal numbers: up to 10⁻⁴ at 100,000 keys.
     """
 
@@ -315,7 +315,7 @@ class LearnedSink(RowStatistic):
 
 
 class Received(Statistic):
-    """Σₙ W[n, m] of each key, (H, M); with `mean`, divided by the queries that may attend to it."""
+    """Σₙ W[n, m] per key, (H, M); with `mean`, divided by the number of queries that may attend."""
 
     def __init__(self, mean: bool = False) -> None:
         self.mean = mean
@@ -326,7 +326,7 @@ class Received(Statistic):
         """Add the columns of a block."""
         H, _, M = block.shape
         if self.sums is None or self.counts is None:
-            # In float64: a column can have very many queries
+            # In float64: a column can have very many queries, and rounding errors would add up
             self.sums = block.weights.new_zeros(H, M, dtype=torch.float64)
             self.counts = torch.zeros(H, M, dtype=torch.int64, device="cpu")
         self.sums[block.heads, block.columns].add_(block.weights.sum(dim=1))
@@ -348,26 +348,25 @@ class Received(Statistic):
 
 
 def mean(values: Tensor) -> Tensor:
-    """Return the mean over the queries, (H,), without NaN."""
+    """Return the mean over the queries, (H,), ignoring NaN."""
     return values.nanmean(dim=-1)
 
 
-def _products(weights: Tensor, scores: Tensor, less: Tensor) -> Tensor:
-    """Return Σₘ weights · (scores − less) of each row, (h, n).
+def _weighted_sums(weights: Tensor, scores: Tensor, subtrahend: Tensor) -> Tensor:
+    """Return Σₘ weights · (scores − subtrahend) of each row, (h, n).
 
-    On a CPU this uses the gradient of batch norm's weight, which is this sum for each channel; each
-    row is a channel here. No other operation of torch multiplies and adds in one pass, without a
-    table of the products.
+    On a CPU, the backward pass of torch's batch norm computes this sum without a table of products:
+    it is the gradient of a channel's weight, and each row is passed as a channel.
     """
     if not weights.is_cpu:
-        return (weights * (scores - less[..., None])).sum(dim=-1)
-    rows = (1, less.numel(), -1)
-    ones = torch.ones_like(less).view(-1)
+        return (weights * (scores - subtrahend[..., None])).sum(dim=-1)
+    rows = (1, subtrahend.numel(), -1)
+    ones = torch.ones_like(subtrahend).view(-1)
     _, sums, _ = torch.ops.aten.native_batch_norm_backward(
-        weights.view(rows), scores.view(rows), None, less.view(-1), ones, None, None,
+        weights.view(rows), scores.view(rows), None, subtrahend.view(-1), ones, None, None,
         False, 0.0, [False, True, False],
     )  # fmt: skip
-    return sums.view(less.shape)
+    return sums.view(subtrahend.shape)
 
 
 def _times_sums(block: Block, values: Tensor) -> Tensor:

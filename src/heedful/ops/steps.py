@@ -48,7 +48,7 @@ def steps(
 ) -> Steps:
     """Compute attention and return every intermediate result.
 
-    The arguments and errors are those of `heedful.attention`.
+    Arguments and errors are the same as in `heedful.attention`.
 
     Returns:
         `Steps(scores, scaled, masked, weights, context)`.

@@ -29,7 +29,7 @@ from heedful.ops.statistics import (
     gather,
 )
 
-# For each name, a function that makes the statistic; its argument is the first real key
+# For each name, a function that creates the statistic; its argument is the first real key
 STATISTICS: dict[str, Callable[[int], Statistic]] = {
     "received": lambda first: Received(),
     "entropy": lambda first: Entropy(),
@@ -68,7 +68,7 @@ def streaming_attention(
 ) -> Streamed:
     """Compute `heedful.attention` and statistics of its weights, without the full weights.
 
-    The output and its gradients come from the same fused kernel; the statistics are computed in
+    The output and its gradients are those of `heedful.attention`. The statistics are computed in
     blocks of rows, without gradients. NumPy arrays in, NumPy arrays out.
 
     Args:
@@ -115,18 +115,18 @@ def _inputs(arguments: Arguments) -> list[tuple[AttentionInputs, int]]:
     structures, tables = _parts(arguments)
     result = []
     for b in range(len(query)):
-        dense = [Dense(_of(table, b)) for table in tables]
+        dense = [Dense(_select(table, b)) for table in tables]
         mask = Combined((*structures, *dense)) if structures or dense else None
-        own_bias = None if bias is None else _of(bias, b)
-        inputs = AttentionInputs(query[b], key[b], arguments.scale, mask, own_bias)
+        sequence_bias = None if bias is None else _select(bias, b)
+        inputs = AttentionInputs(query[b], key[b], arguments.scale, mask, sequence_bias)
         result.append((inputs, _first_real(dense)))
     return result
 
 
 def _parts(arguments: Arguments) -> tuple[list[Mask], list[Tensor]]:
-    """Split the mask into structured parts, shared by all sequences, and tables of the others.
+    """Split the mask into structured parts, shared by all sequences, and tables of other parts.
 
-    Tables are (B or 1, H or 1, N or 1, M); N is 1 for padding, which is the same for every query.
+    Tables are (B or 1, H or 1, N or 1, M): padding is the same for every query, so N is 1.
     """
     mask, shape = arguments.mask, arguments.shape
     parts = mask.parts if type(mask) is Combined else () if mask is None else (mask,)
@@ -151,10 +151,10 @@ def _is_structure(part: Mask, shape: Shape) -> bool:
 
 
 def _first_real(tables: list[Dense]) -> int:
-    """Return the first real key: the first one that no table masks for every query."""
+    """Return the first real key: the first key that no table masks for every query."""
     is_real = [table.table.any(dim=(0, 1)) for table in tables]
     return int(torch.stack(is_real).all(dim=0).int().argmax()) if is_real else 0
 
 
-def _of(table: Tensor, sequence: int) -> Tensor:
+def _select(table: Tensor, sequence: int) -> Tensor:
     return table[sequence if len(table) > 1 else 0]

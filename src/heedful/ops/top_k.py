@@ -15,7 +15,7 @@ from heedful.ops.weight_blocks import Block
 class Top(NamedTuple):
     """The k largest weights of each row in descending order, and their keys, (H, N, k) each.
 
-    For a query that may attend to fewer than k keys, the rest of the weights is 0, of the keys −1.
+    If a query may attend to fewer than k keys, its remaining weights are 0 and remaining keys −1.
     """
 
     weights: Tensor
@@ -23,7 +23,7 @@ class Top(NamedTuple):
 
 
 class TopKeys(Statistic):
-    """Statistic for `Top`; among equal weights, lower keys come first."""
+    """Statistic that computes `Top`; among equal weights, lower keys come first."""
 
     def __init__(self, k: int) -> None:
         self.k = k
@@ -66,9 +66,9 @@ class TopKeys(Statistic):
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest scores of each row in descending order, and their indices.
 
-    Among equal scores, lower indices come first; masked scores are in any order. torch.topk picks
-    any of several equal scores, so k + 1 are requested: only if the last two are equal may an
-    earlier index have been left out.
+    Among equal scores, lower indices come first; masked scores are in any order. torch.topk returns
+    any of several equal scores. So k + 1 scores are requested: only if the last two are equal can
+    topk have skipped a lower index.
     """
     more, indices = scores.topk(min(k + 1, scores.shape[-1]), dim=-1)
     values, indices = more[..., :k], indices[..., :k]
@@ -85,7 +85,7 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _lowest_of_ties(scores: Tensor, values: Tensor, indices: Tensor) -> Tensor:
-    """Replace the indices (rows, k) of scores equal to the k-th by the lowest ones of the row."""
+    """Replace the indices (rows, k) of scores equal to the k-th by the lowest such indices."""
     k, last = values.shape[-1], values[:, -1:]
     keys = torch.arange(scores.shape[-1], device=scores.device)
     first = keys.where(scores == last, len(keys)).topk(k, dim=-1, largest=False).values

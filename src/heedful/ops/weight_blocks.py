@@ -1,7 +1,7 @@
 """A weight map in blocks of full rows, so that memory does not grow with N × M.
 
-Each block has some queries of some heads, and all keys that these may attend to, so its rows are
-normalised at once. Keys that are masked for every query of a block are left out.
+Each block has some queries of some heads, and all keys that these may attend to, so its rows can be
+normalised. Keys that are masked for every query of a block are left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from heedful.ops.inputs import MASKED_SCORE, AttentionInputs, add_sink, block_en
 from heedful.ops.score_blocks import Allowed, allowed_to, fill_scores
 
 # Queries of a block, if memory allows, on a CPU and on an accelerator. Products of smaller blocks
-# are slow; larger blocks have fewer keys that are masked for all queries
+# are slow; in larger blocks, fewer keys are masked for all queries and can be left out
 QUERIES, ACCELERATOR_QUERIES = 256, 1024
 
 
@@ -85,9 +85,9 @@ def blocks(
 
     Args:
         inputs: query, key, mask, … of the map.
-        entries: the most weights in a block; a block always has at least one row of all heads that
-            share a key head. The default is larger on an accelerator.
-        queries: the most rows of a block per head. The default is larger on an accelerator.
+        entries: the maximum number of weights in a block; but a block has at least one row of all
+            heads that share a key head. The default is larger on an accelerator.
+        queries: the maximum number of rows per head. The default is larger on an accelerator.
         within: the rows, as a range without a step; default all.
 
     Raises:
@@ -104,9 +104,9 @@ def blocks(
     rows = max(1, min(queries, N, entries // max(1, group * M)))
     size = min(max(entries, group * rows * M), H * N * M)
     buffers = [inputs.query.new_empty(size) for _ in range(2)]
-    if not N:  # only padding: one block without rows, so that each statistic has its shape
-        nothing = Allowed(range(0), [], ahead=False)
-        yield _block(inputs, slice(0, H), range(0), nothing, buffers)
+    if not N:  # only padding: a block without rows, so that each statistic gets its shape
+        no_keys = Allowed(range(0), [], ahead=False)
+        yield _block(inputs, slice(0, H), range(0), no_keys, buffers)
     for start in within[::rows]:
         run = range(start, min(start + rows, within.stop))
         allowed = allowed_to(inputs, run)
@@ -119,8 +119,8 @@ def blocks(
 def _products_per_block(products: int, fit: int, like: Tensor) -> int:
     """Return how many products a block computes at once, if `fit` of them fit into memory.
 
-    Blocks are of nearly equal size. On a CPU each thread computes complete products, so the number
-    is a multiple of the threads: with three products, one of two threads would wait.
+    Blocks get nearly equal sizes. On a CPU each thread computes complete products, so the result is
+    a multiple of the threads: with three products, one of two threads would be idle.
     """
     at_once = -(-products // -(-products // max(1, fit)))
     threads = torch.get_num_threads() if like.is_cpu else 1
@@ -135,9 +135,9 @@ def _block(
     scores, weights = (buffer[: shape[0] * shape[1] * shape[2]].view(shape) for buffer in buffers)
     fill_scores(scores, inputs, heads, queries, allowed)
     sinks = None if inputs.sinks is None else sinks_of(inputs.sinks[heads], as_slice(queries))
-    mask_leaves_keys = inputs.mask is None or inputs.mask.has_no_empty_row(inputs.shape)
-    no_empty = inputs.bias is None and mask_leaves_keys
-    row_values = _normalise(scores, weights, sinks, no_empty)
+    mask_has_no_empty_row = inputs.mask is None or inputs.mask.has_no_empty_row(inputs.shape)
+    has_no_empty_row = inputs.bias is None and mask_has_no_empty_row
+    row_values = _normalise(scores, weights, sinks, has_no_empty_row)
     return Block(
         weights, scores, *row_values, allowed, heads, queries, allowed.keys, inputs.shape,
         inputs.offset, inputs.sinks is not None,
@@ -145,11 +145,11 @@ def _block(
 
 
 def _normalise(
-    scores: Tensor, weights: Tensor, sinks: Tensor | None, no_empty: bool
+    scores: Tensor, weights: Tensor, sinks: Tensor | None, has_no_empty_row: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Write the weights; return `highest`, `largest`, `log_sum_above_highest`, `empty` of a block.
 
-    `no_empty`: no row can be fully masked.
+    `has_no_empty_row`: no row can be fully masked.
     """
     if not scores.numel():
         zeros = scores.new_zeros(scores.shape[:2])
@@ -161,7 +161,7 @@ def _normalise(
     if sinks is not None:
         log_sum_above_highest = add_sink(weights, log_sum_above_highest, sinks.to(scores) - highest)
         largest = (-log_sum_above_highest).exp()
-    if no_empty or bool(highest.min() > MASKED_SCORE / 2):
+    if has_no_empty_row or bool(highest.min() > MASKED_SCORE / 2):
         return highest, largest, log_sum_above_highest, None
     empty = highest <= MASKED_SCORE / 2
     weights.masked_fill_(empty[..., None], 0.0)

@@ -1,4 +1,4 @@
-"""Floor 1: pictures of arrays with labels; they do not depend on models.
+"""Pictures of labelled arrays with matplotlib; they do not depend on models.
 
-This package imports nothing, so that matplotlib is loaded only when a picture is drawn.
+This module imports nothing, so that matplotlib is loaded only when a picture is drawn.
 """

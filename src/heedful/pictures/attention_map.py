@@ -1,4 +1,4 @@
-"""An attention map on matplotlib axes: its cells, colours, numbers and token labels."""
+"""Attention maps on matplotlib axes: their cells, colours, numbers and token labels."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from heedful.errors import ArgumentError
 from heedful.pictures.labels import columns
 from heedful.pictures.style import INK, LETTER, PALE, STRIPES, colours
 
-LEAST = 6.5  # points: smallest label size; below it some labels are left out
-# Angles of key labels in degrees, and the width of a cell that each needs, in font sizes
+LEAST = 6.5  # points: smallest size of labels; if more do not fit, some labels are left out
+# Angles of key labels in degrees, and the cell width that each angle needs, in font sizes
 ANGLES = {45: 1.5, 90: 1.15}
 SMALL = 10  # tokens: up to this size, maps show numbers in their cells if they fit
 LEGIBLE = 5.5  # points: numbers smaller than this are left out
@@ -28,19 +28,19 @@ SCALES = {
     "sqrt": "attention weight, square-root scale",
     "log": "attention weight, logarithmic scale",
 }
-DECADES = 4  # of a logarithmic scale; smaller weights have its lowest colour
+DECADES = 4  # length of a logarithmic scale; smaller weights have its lowest colour
 
 
 class Fit(NamedTuple):
     """The placement of token labels along a map."""
 
     size: float  # in points
-    steps: tuple[int, int]  # every n-th query, and every n-th key, has a label
+    steps: tuple[int, int]  # (n, m): every n-th query and every m-th key has a label
     angle: int  # of the key labels, in degrees
 
     @property
-    def is_read(self) -> bool:
-        """Whether every token has a label, large enough to read."""
+    def is_readable(self) -> bool:
+        """Whether every token has a label that is large enough to read."""
         return self.steps == (1, 1) and self.size >= LEGIBLE
 
 
@@ -49,8 +49,8 @@ def fit(
 ) -> Fit:
     """Choose the placement of the labels along a map of shape (N, M).
 
-    The first that fits: all labels horizontal; all slanted, smaller if needed; all vertical;
-    slanted with some left out.
+    Placements in order of preference: all labels horizontal; all slanted, smaller if needed; all
+    vertical; some of them, slanted.
 
     Args:
         size: the preferred font size, in points.
@@ -71,7 +71,7 @@ def depth(keys: Sequence[str], labels: Fit) -> float:
 
 
 def _size(size: float, letters: float, query: float, key: float) -> tuple[float, int]:
-    """Return size and angle; `query` and `key` are the space for a label of each, in points."""
+    """Return size and angle of labels; a query has `query` points of space, a key `key` points."""
     if query >= ANGLES[90] * LEAST:
         size = min(size, query / ANGLES[90])
     if (letters + LETTER / 2) * size < key:  # with half a letter between two labels
@@ -83,7 +83,7 @@ def _size(size: float, letters: float, query: float, key: float) -> tuple[float,
 
 
 def _step(room: float, cell: float) -> int:
-    """Return n so that a label that needs `room` points fits every n cells of `cell` points."""
+    """Return n such that n cells of `cell` points have space for a label of `room` points."""
     return max(1, math.ceil(room / cell - 1e-9))
 
 
@@ -100,7 +100,7 @@ def draw_map(
     Args:
         ax: the axes.
         values: (N, M), masked where a query may not attend.
-        colours, norm: of the scale.
+        colours, norm: colour map and norm of the scale.
         cell: the side of a cell, in inches.
         numbers: whether to write numbers in the cells; None: in small maps, if they are legible.
     """
@@ -120,9 +120,9 @@ def draw_map(
 
 
 def stripe(ax: Axes, values: np.ma.MaskedArray, box: tuple[float, float, float, float]) -> None:
-    """Draw stripes behind a map; they show through masked cells, which are transparent.
+    """Draw stripes behind a map; they are visible in masked cells, which are transparent.
 
-    Plain grey would look like a weight in a print without colours.
+    In a print without colours, plain grey would look like a weight.
     """
     if np.ma.getmaskarray(values).any():
         left, top, width, height = box
@@ -175,7 +175,7 @@ def draw_labels(
     if keys is not None and labels.angle:
         ax.tick_params(axis="x", labelrotation=labels.angle)
         for text in ax.get_xticklabels():
-            # a slanted label ends below its column, a vertical one is centred on it
+            # a slanted label ends below its column, a vertical label is centred on its column
             vertical = "center" if labels.angle == 90 else "top"
             text.set(ha="right", va=vertical, rotation_mode="anchor")
 
@@ -213,31 +213,31 @@ class Scale(NamedTuple):
 def scale_of(
     maps: Sequence[np.ma.MaskedArray], kind: str | None, highest: float | None, small: bool
 ) -> Scale:
-    """Return the scale of weight maps, from 0 to the largest weight, or to 1 if that is nearly 1.
+    """Return the colour scale of weight maps; it starts at 0.
 
     Args:
         maps: the maps of the picture.
         kind: "linear", "sqrt" or "log"; None: linear for small maps, else sqrt. The first weight of
             a causal map is 1; on a linear scale, weights among many tokens would look like 0.
-        highest: the end of the scale; None: as above.
-        small: whether the maps are small.
+        highest: the end of the scale; None: the largest weight, or 1 if that is nearly 1.
+        small: whether the maps have at most `SMALL` tokens.
 
     Raises:
-        ArgumentError: another kind, or an end that is not a finite number above 0.
+        ArgumentError: another kind, or `highest` is not a finite number above 0.
     """
     kind = kind or ("linear" if small else "sqrt")
     if kind not in SCALES:
         raise ArgumentError(f"scale={kind!r}", expected="'linear', 'sqrt' or 'log'")
     if highest is not None and not (math.isfinite(highest) and highest > 0):
         raise ArgumentError(f"highest={highest}", expected="a number above 0, such as 1 or 0.2")
-    top = largest(maps)
-    end = float(highest or (1.0 if 0.9 < top < 1.001 else top))
+    maximum = largest(maps)
+    end = float(highest or (1.0 if 0.9 < maximum < 1.001 else maximum))
     norm = {
         "linear": lambda: Normalize(0, end),
         "sqrt": lambda: PowerNorm(0.5, 0, end),
         "log": lambda: LogNorm(end / 10**DECADES, end, clip=True),
     }[kind]()
-    return Scale(colours("viridis"), norm, SCALES[kind], top > end * 1.001)
+    return Scale(colours("viridis"), norm, SCALES[kind], maximum > end * 1.001)
 
 
 def around_zero(maps: Sequence[np.ma.MaskedArray], meaning: str) -> Scale:

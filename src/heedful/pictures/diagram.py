@@ -1,6 +1,6 @@
 """Diagrams of boxes, arrows and frames, with positions in inches.
 
-y grows upwards. The figure is as large as its content, so font sizes are those of a printed page.
+y grows upwards. The figure is as large as its content in inches, so font sizes are real points.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAME, SMALL = 10.0, 8.0  # points: names of boxes; smaller text
 LINE = 0.165  # inches between lines of small text
 CORNER = 0.09
 MARGIN = 0.1
-TIMES = 13  # points: a frame's number of repetitions
+TIMES = 13  # points: font size of a frame's number of repetitions
 
 
 class Box(NamedTuple):
@@ -73,13 +73,13 @@ class Label(NamedTuple):
 
     x: float
     y: float
-    words: str
+    text: str
     side: str = "right"
     kind: str = "quiet"
 
 
 class Frame(NamedTuple):
-    """A frame behind other items, with `times` and small lines of text beside it on `side`."""
+    """A frame behind other items; `times` ("× 4") and small lines of text are beside it."""
 
     left: float
     bottom: float
@@ -90,14 +90,14 @@ class Frame(NamedTuple):
     side: str = "right"
 
     @property
-    def beside(self) -> float:
+    def text_x(self) -> float:
         """The x position of the text."""
         return self.left - 0.12 if self.side == "left" else self.left + self.width + 0.12
 
 
 RADIUS = 0.11  # of a sum
-FROM = {"right": 0.0, "left": -1.0, "center": -0.5}  # start of a text, in widths of the text
-ALIGNED = {"right": "left", "left": "right", "center": "center"}
+START = {"right": 0.0, "left": -1.0, "center": -0.5}  # left end of a text, in widths of the text
+ALIGNMENT = {"right": "left", "left": "right", "center": "center"}
 
 
 @dataclass
@@ -111,13 +111,13 @@ class Diagram:
     frames: list[Frame] = field(default_factory=list)
 
 
-def draw(diagram: Diagram, title: str | None = None, under: str | None = None) -> Figure:
+def draw(diagram: Diagram, title: str | None = None, subtitle: str | None = None) -> Figure:
     """Draw a diagram as a figure.
 
     Args:
         diagram: boxes, arrows, sums, labels and frames.
         title: above the diagram.
-        under: a small line of text below the title.
+        subtitle: a small line of text below the title.
 
     >>> diagram = Diagram(boxes=[Box(0, 0, 2, 0.5, "norm"), Box(0, 1, 2, 0.5, "attention")])
     >>> diagram.arrows.append(Arrow(((0, 0.25), (0, 0.75))))
@@ -125,10 +125,10 @@ def draw(diagram: Diagram, title: str | None = None, under: str | None = None) -
     ['norm', 'attention']
     """
     left, bottom, right, top = _extent(diagram)
-    head = 0.0 if title is None else 0.55 + (0.2 if under else 0.0)
-    wide = max(right - left, _wide(title or "", 13) * 1.08, _wide(under or "", SMALL + 1))
-    left -= (wide - (right - left)) / 2
-    width, height = wide + 2 * MARGIN, top - bottom + head + 2 * MARGIN
+    head = 0.0 if title is None else 0.55 + (0.2 if subtitle else 0.0)
+    inner = max(right - left, _width(title or "", 13) * 1.08, _width(subtitle or "", SMALL + 1))
+    left -= (inner - (right - left)) / 2
+    width, height = inner + 2 * MARGIN, top - bottom + head + 2 * MARGIN
     figure = Figure(figsize=(width, height), facecolor="white")
     ax = figure.add_axes((0, 0, 1, 1))
     ax.set_xlim(left - MARGIN, left - MARGIN + width)
@@ -143,20 +143,19 @@ def draw(diagram: Diagram, title: str | None = None, under: str | None = None) -
     for total in diagram.sums:
         _sum(ax, total)
     for label in diagram.labels:
-        _words(ax, label)
+        _label(ax, label)
     if title is not None:
-        middle = left + wide / 2
-        high = top + head
-        ax.text(middle, high, title, fontsize=13, color=INK, weight="bold", ha="center", va="top")
-        ax.text(middle, high - 0.3, under or "", fontsize=SMALL + 1, color=QUIET, ha="center",
+        x, y = left + inner / 2, top + head
+        ax.text(x, y, title, fontsize=13, color=INK, weight="bold", ha="center", va="top")
+        ax.text(x, y - 0.3, subtitle or "", fontsize=SMALL + 1, color=QUIET, ha="center",
                 va="top")  # fmt: skip
     literal(figure)
     return figure
 
 
-def _wide(words: str, size: float) -> float:
+def _width(text: str, size: float) -> float:
     """Return an upper estimate of the width of a text, in inches."""
-    return len(words) * LETTER * size / 72
+    return len(text) * LETTER * size / 72
 
 
 def _extent(diagram: Diagram) -> tuple[float, float, float, float]:
@@ -166,15 +165,15 @@ def _extent(diagram: Diagram) -> tuple[float, float, float, float]:
         points += _corners(box.x - box.width / 2, box.y - box.height / 2, box.width, box.height)
     for frame in diagram.frames:
         points += _corners(frame.left, frame.bottom, frame.width, frame.height)
-        wide = max(_wide(frame.times, TIMES), *(_wide(line, SMALL) for line in ("", *frame.lines)))
-        points.append((frame.beside + FROM[frame.side] * wide, frame.bottom))
-        points.append((frame.beside + (1 + FROM[frame.side]) * wide, frame.bottom))
+        width = max(_width(frame.times, TIMES), *(_width(t, SMALL) for t in ("", *frame.lines)))
+        points.append((frame.text_x + START[frame.side] * width, frame.bottom))
+        points.append((frame.text_x + (1 + START[frame.side]) * width, frame.bottom))
     for arrow in diagram.arrows:
         points += arrow.points
     for label in diagram.labels:
-        wide = _wide(label.words, _size(label))
-        start = FROM[label.side] * wide
-        points += _corners(label.x + start, label.y - LINE / 2, wide, LINE)
+        width = _width(label.text, _size(label))
+        start = START[label.side] * width
+        points += _corners(label.x + start, label.y - LINE / 2, width, LINE)
     if not points:
         return 0.0, 0.0, 1.0, 1.0
     low, high = np.min(points, axis=0), np.max(points, axis=0)
@@ -193,11 +192,11 @@ def _frame(ax: Axes, frame: Frame) -> None:
                        linewidth=1.0, zorder=0)
     )  # fmt: skip
     middle = frame.bottom + frame.height / 2
-    ax.text(frame.beside, middle, frame.times, fontsize=TIMES, color=INK, weight="bold",
-            ha=ALIGNED[frame.side], va="bottom", zorder=4)  # fmt: skip
+    ax.text(frame.text_x, middle, frame.times, fontsize=TIMES, color=INK, weight="bold",
+            ha=ALIGNMENT[frame.side], va="bottom", zorder=4)  # fmt: skip
     for i, line in enumerate(frame.lines):
-        ax.text(frame.beside, middle - (i + 0.6) * LINE, line, fontsize=SMALL, color=QUIET,
-                ha=ALIGNED[frame.side], va="center_baseline", zorder=4)  # fmt: skip
+        ax.text(frame.text_x, middle - (i + 0.6) * LINE, line, fontsize=SMALL, color=QUIET,
+                ha=ALIGNMENT[frame.side], va="center_baseline", zorder=4)  # fmt: skip
 
 
 def _box(ax: Axes, box: Box) -> None:
@@ -225,10 +224,10 @@ def _sum(ax: Axes, total: Sum) -> None:
         ax.plot(across, up, color=INK, linewidth=1.1, zorder=4)
 
 
-def _words(ax: Axes, label: Label) -> None:
+def _label(ax: Axes, label: Label) -> None:
     colour = {"quiet": QUIET, "residual": RESIDUAL, "strong": INK}[label.kind]
-    ax.text(label.x, label.y, label.words, fontsize=_size(label), color=colour,
-            ha=ALIGNED[label.side], va="center_baseline", zorder=4)  # fmt: skip
+    ax.text(label.x, label.y, label.text, fontsize=_size(label), color=colour,
+            ha=ALIGNMENT[label.side], va="center_baseline", zorder=4)  # fmt: skip
 
 
 def _size(label: Label) -> float:
@@ -249,14 +248,14 @@ def _rounded(points: Sequence[Point]) -> Path:
     """Return a path along points, with rounded corners."""
     vertices: list[Point] = [points[0]]
     codes: list[int] = [int(Path.MOVETO)]
-    for before, corner, after in zip(points, points[1:], points[2:], strict=False):
-        vertices += [_towards(corner, before), corner, _towards(corner, after)]
+    for start, corner, end in zip(points, points[1:], points[2:], strict=False):
+        vertices += [_towards(corner, start), corner, _towards(corner, end)]
         codes += [int(Path.LINETO), int(Path.CURVE3), int(Path.CURVE3)]
     return Path([*vertices, points[-1]], [*codes, int(Path.LINETO)])
 
 
 def _towards(point: Point, other: Point) -> Point:
-    """Return a point a little way from `point` towards `other`."""
+    """Return the point `CORNER` inches from `point` towards `other`, at most halfway."""
     step = np.subtract(other, point)
     length = float(np.hypot(*step))
     x, y = np.add(point, step * min(CORNER, length / 2) / (length or 1.0))

@@ -1,4 +1,4 @@
-"""Grids of attention maps: a line for each layer and a column for each head.
+"""Grids of attention maps: a row for each layer and a column for each head.
 
 Large maps have token labels. Smaller maps are small multiples, labelled only by layer and head.
 Sizes are in inches, font sizes in points.
@@ -31,7 +31,7 @@ from heedful.pictures.page_layout import BAR, HEADS, WIDTH, Block, Layout, plan
 from heedful.pictures.style import INK, LETTER, QUIET
 
 TITLE, NOTE, HEADING, AXIS = 0.45, 0.19, 0.34, 0.32
-UNNAMED = "tokens are labelled if there are fewer layers or heads, or more space"
+UNLABELLED = "draw fewer layers or heads, or a larger picture, to see token labels"
 
 
 def draw(
@@ -47,8 +47,8 @@ def draw(
     """Draw blocks of maps below each other, on a common scale.
 
     Args:
-        blocks: lines of maps; the maps of a block have the same shape.
-        scale: of all maps; for attention weights "linear", "sqrt" or "log", default linear up to
+        blocks: rows of maps; the maps of a block have the same shape.
+        scale: of all maps; for attention weights "linear", "sqrt" or "log", by default linear up to
             10 tokens, else sqrt.
         highest: the end of a scale of weights; default: the largest weight, or 1 if nearly 1.
         title: above the maps.
@@ -57,7 +57,8 @@ def draw(
         notes: lines of text below the maps.
 
     Raises:
-        ArgumentError: numbers that do not fit, too many maps for a picture, or an unknown scale.
+        ArgumentError: `values=True`, but the cells are too small; too many maps for a picture; or
+            an unknown scale.
     """
     if not isinstance(scale, Scale):
         is_small = max(max(block.frame.shape) for block in blocks) <= SMALL
@@ -72,14 +73,14 @@ def draw(
                for block, layout in zip(blocks, layouts, strict=True)]  # fmt: skip
     height = top + sum(heights) + sum(map(_height, lines)) + 0.1
     page = _Page(Figure(figsize=(width, height), facecolor="white"), scale, values)
-    below = top
-    for block, layout, tall in zip(blocks, layouts, heights, strict=True):
-        page.block(block, layout, below)
-        below += tall
+    y = top
+    for block, layout, block_height in zip(blocks, layouts, heights, strict=True):
+        page.block(block, layout, y)
+        y += block_height
     for i, note in enumerate(lines):
-        page.text(layouts[0].left, below + sum(map(_height, lines[:i])), note, size=8)
+        page.text(layouts[0].left, y + sum(map(_height, lines[:i])), note, size=8)
     first = top + HEADING * bool(blocks[0].heading) + HEADS
-    ax = page.axes(content + 0.25, first, 0.16, min(3.2, max(0.9, below - AXIS - first - 0.3)))
+    ax = page.axes(content + 0.25, first, 0.16, min(3.2, max(0.9, y - AXIS - first - 0.3)))
     mappable = ScalarMappable(scale.norm, scale.colours)
     style.bar(page.figure, mappable, scale.meaning, "max" if scale.is_cut else "neither", cax=ax)
     style.head(page.figure, title, 0.12)
@@ -103,9 +104,9 @@ def _remarks(blocks: Sequence[Block], layouts: Sequence[Layout]) -> list[str]:
         if not layout.has_tokens:
             N, M = block.full_shape or block.frame.shape
             remarks.append(f"each map: {N:,} {block.axes[0]} from top to bottom, {M:,} "
-                           f"{block.axes[1]} from left to right; {UNNAMED}")  # fmt: skip
+                           f"{block.axes[1]} from left to right; {UNLABELLED}")  # fmt: skip
     if any(np.ma.getmaskarray(values).any() for values in _maps(blocks)):
-        remarks.append("striped: masked, so that no weight can be there")
+        remarks.append("striped cells are masked: the query may not attend to the key")
     return list(dict.fromkeys(remarks))
 
 
@@ -118,15 +119,15 @@ class _Page(NamedTuple):
 
     def axes(self, left: float, top: float, width: float, height: float) -> Axes:
         """Add axes at a position."""
-        wide, tall = self.figure.get_size_inches()
-        box = (left / wide, 1 - (top + height) / tall, width / wide, height / tall)
+        W, H = self.figure.get_size_inches()
+        box = (left / W, 1 - (top + height) / H, width / W, height / H)
         return self.figure.add_axes(box)
 
     def text(self, left: float, top: float, text: str, size: float = 9, **options: object) -> None:
         """Write a text with its top left corner at a position."""
-        wide, tall = self.figure.get_size_inches()
+        W, H = self.figure.get_size_inches()
         look = {"color": QUIET, "ha": "left", "va": "top", **options}
-        self.figure.text(left / wide, 1 - top / tall, text, fontsize=size, **look)  # type: ignore[arg-type]
+        self.figure.text(left / W, 1 - top / H, text, fontsize=size, **look)  # type: ignore[arg-type]
 
     def block(self, block: Block, layout: Layout, top: float) -> None:
         """Draw a block with its labels."""
@@ -168,7 +169,7 @@ class _Page(NamedTuple):
         self.text(layout.left, top + layout.height, f"{block.axes[1]} →", 8, va="top")
 
     def _small(self, block: Block, layout: Layout, top: float) -> None:
-        """Draw all maps of a line on common axes, with inches as the unit."""
+        """Draw all maps of a line on the same axes, in inches."""
         width, height, pitch = layout.width, layout.map_height, layout.width + layout.gap
         for i, head in enumerate(block.heads):
             self.text(layout.left + i * pitch + width / 2, top + HEADS - 0.05,
@@ -184,7 +185,7 @@ class _Page(NamedTuple):
                       va="center")  # fmt: skip
             ax = self.axes(layout.left, y, layout.content, height)
             ax.set_label(line.name)
-            ax.set(xticks=[], yticks=[])  # matplotlib's own ticks would take longer than the maps
+            ax.set(xticks=[], yticks=[])  # matplotlib's ticks would take longer to draw than maps
             for i, values in enumerate(line.maps):
                 if values is not None:
                     box = (i * pitch, 0.0, width, height)
@@ -198,7 +199,7 @@ class _Page(NamedTuple):
     ) -> AxesImage:
         left, top, width, height = box
         stripe(ax, values, box)
-        # imshow would also update limits and ticks, which these axes do not have
+        # faster than imshow, which also updates limits and ticks
         image = AxesImage(ax, cmap=self.scale.colours, norm=self.scale.norm, origin="upper",
                           zorder=1, extent=(left, left + width, top + height, top))  # fmt: skip
         image.set_data(values)

@@ -1,9 +1,9 @@
 """Text for pictures: short labels of tokens, with only characters that a font can draw.
 
 For a character without a glyph, matplotlib draws an empty box and warns. Here its code point is
-written instead, so that tokens stay distinguishable. The labels of a sequence are all different: a
-repeated token gets its position, counted from 0, in small digits, and so do tokens with undrawable
-characters and tokens whose shortened labels are equal.
+written instead, so that tokens stay distinguishable. The labels of a sequence are all different:
+repeated tokens, tokens with undrawable characters and tokens with equal shortened labels get their
+position, counted from 0, in small digits.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from itertools import groupby
 
 from matplotlib import font_manager
 
-# DejaVu Sans comes with matplotlib. The others come with Linux, macOS and Windows, for scripts that
-# it lacks. Colour emoji fonts are left out, since matplotlib cannot draw them.
+# DejaVu Sans is part of matplotlib. The others are part of Linux, macOS or Windows, for scripts
+# that DejaVu Sans lacks. Colour emoji fonts are left out, since matplotlib cannot draw them.
 FAMILIES = (
     "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "PingFang SC",
     "Hiragino Sans GB", "Microsoft YaHei", "WenQuanYi Zen Hei", "Apple SD Gothic Neo",
@@ -28,7 +28,7 @@ SIGNS = {  # a different sign for each kind of white space
     " ": "·",
     "\n": "↵",
     "\r": "⇤",
-    "␍": "⇤",  # used by tokenizers here, but missing in DejaVu Sans
+    "␍": "⇤",  # used by heedful's tokenizers, but missing in DejaVu Sans
     "\t": "⇥",
     "\v": "⇩",
     "\f": "⇟",
@@ -56,8 +56,8 @@ def drawable(text: str) -> str:
         text: any text, including control characters and lone surrogates.
 
     Returns:
-        The text with `U+0007` for such a character, or `U+0007 0008` for a run of them, separated
-        by spaces.
+        The text with `U+0007` for such a character, or `U+0007 0008` for several in a row,
+        separated by spaces.
 
     >>> drawable("price: $5")
     'price: $5'
@@ -93,7 +93,7 @@ def label(token: str, limit: int = 12) -> str:
 
     Args:
         token: the decoded text of the token.
-        limit: maximal width in columns; a Chinese character takes two.
+        limit: maximum width in columns; a Chinese character takes two.
 
     Returns:
         A text with at least one visible character; shortened texts end with an ellipsis.
@@ -125,7 +125,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def columns(text: str) -> int:
-    """Return the width of a text in columns: 2 for a wide character, 0 for a combining one.
+    """Return the width of a text in columns: 2 for a wide character, 0 for a combining character.
 
     >>> columns("heads"), columns("注意"), columns("e\\u0301")
     (5, 4, 1)
@@ -156,7 +156,7 @@ def has_glyph(char: str) -> bool:
 
 
 def _family(char: str) -> str | None:
-    """Return the first family that can draw a character; None if there is no such family."""
+    """Return the first installed family that can draw a character, or None."""
     if not char.isprintable():
         return None
     for name in families():
@@ -170,19 +170,19 @@ def names(tokens: Sequence[str], limit: int = LONGEST) -> list[str]:
 
     Args:
         tokens: the decoded texts of the tokens.
-        limit: maximal width of a label, in columns.
+        limit: maximum width of a label, in columns.
 
     >>> names(["the", " cat", "and", "the", "\\n", ""])
     ['the₀', '·cat', 'and', 'the₃', '↵', '∅']
     """
-    marked = [_marked(token) for token in tokens]
-    plain = [label(token, limit) for token in marked]
+    drawable_tokens = [_replace_missing_glyphs(token) for token in tokens]
+    plain = [label(token, limit) for token in drawable_tokens]
     count = Counter(plain)
     labels = [
         numbered(name, i, limit) if count[name] > 1 or drawn != token else name
-        for i, (name, drawn, token) in enumerate(zip(plain, marked, tokens, strict=True))
+        for i, (name, drawn, token) in enumerate(zip(plain, drawable_tokens, tokens, strict=True))
     ]
-    if len(set(labels)) < len(labels):  # a token that itself ends in small digits
+    if len(set(labels)) < len(labels):  # equal to a token that itself ends in small digits
         return [numbered(name, i, limit) for i, name in enumerate(plain)]
     return labels
 
@@ -199,7 +199,7 @@ def numbered(name: str, position: int, limit: int = LONGEST) -> str:
 
 
 def borders(tokens: Sequence[str]) -> list[int]:
-    """Return the positions at which a second or later text begins, as after BERT's first `[SEP]`.
+    """Return the positions at which a second or later text begins, such as after BERT's `[SEP]`.
 
     >>> borders(["[CLS]", "where", "[SEP]", "here", "[SEP]"])
     [3]
@@ -211,25 +211,25 @@ def borders(tokens: Sequence[str]) -> list[int]:
     ]
 
 
-def places(count: int, size: int = 1) -> list[str]:
-    """Return numbers as labels: of each item, or of the first item in each cell of `size`.
+def position_labels(count: int, size: int = 1) -> list[str]:
+    """Return labels with the position of each item, or of the first item of each cell of `size`.
 
-    >>> places(3), places(3, 16)
+    >>> position_labels(3), position_labels(3, 16)
     (['0', '1', '2'], ['0', '16', '32'])
     """
     return [f"{i * size:,}" for i in range(count)]
 
 
-def patches(rows: int, columns: int, before: int = 0) -> list[str]:
-    """Return labels of image patches, by row and column, after `before` special tokens.
+def patches(rows: int, columns: int, special: int = 0) -> list[str]:
+    """Return labels of image patches, by row and column, after labels of `special` special tokens.
 
-    >>> patches(2, 2, before=1)
+    >>> patches(2, 2, special=1)
     ['class', 'patch 0,0', 'patch 0,1', 'patch 1,0', 'patch 1,1']
     """
-    special = ["class"] if before == 1 else [f"special {i}" for i in range(before)]
-    return special + [f"patch {r},{c}" for r in range(rows) for c in range(columns)]
+    labels = ["class"] if special == 1 else [f"special {i}" for i in range(special)]
+    return labels + [f"patch {r},{c}" for r in range(rows) for c in range(columns)]
 
 
-def _marked(token: str) -> str:
+def _replace_missing_glyphs(token: str) -> str:
     """Replace each printable character without a glyph by `UNKNOWN`."""
     return "".join(char if has_glyph(char) or not char.isprintable() else UNKNOWN for char in token)

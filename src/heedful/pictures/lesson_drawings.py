@@ -1,6 +1,6 @@
-"""Drawings for the lessons, one function call each: colours, points, boxes, lines and bars.
+"""Drawings for the lessons, each with a single function call: points, boxes, lines, bars, ….
 
-So the cells of a lesson contain computations instead of plotting code. Each function returns a new
+So lessons contain computations instead of plotting code. Each function returns a new
 `matplotlib.figure.Figure`.
 """
 
@@ -17,12 +17,12 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
 from heedful.pictures.diagram import Arrow, Box, Diagram, Label, draw
-from heedful.pictures.style import EMPTY, INK, QUIET, bar, colours, figure, finished, name_axes
+from heedful.pictures.style import EMPTY, INK, QUIET, bar, colours, figure, finish, name_axes
 
 Numbers: TypeAlias = np.ndarray | torch.Tensor | Sequence[float]
 COLOURS = ("#277f8e", "#d1701f", "#7a5195", "#8c9632")  # of lines and of groups
-TINTED = {"attention": "teal", "feed-forward": "blue", "norm": "sand"}  # by a part of a box's name
-MARKED = 12  # lines of at most this many points get markers
+TINT_OF = {"attention": "teal", "feed-forward": "blue", "norm": "sand"}  # by part of a box's name
+MARKED = 12  # lines with at most this many points get markers
 BESIDE = {  # placement of a name at its point: offset in points, and alignment
     "above": ((0, 8), "center", "bottom"),
     "below": ((0, -8), "center", "top"),
@@ -42,7 +42,7 @@ def swatches(shades: Numbers, names: Sequence[str]) -> Figure:
     ax.set_xticks(range(len(names)), names)
     ax.set_yticks([])
     ax.spines[:].set_visible(False)
-    return finished(figure_)
+    return finish(figure_)
 
 
 def points(
@@ -56,12 +56,12 @@ def points(
     """Draw groups of points in a plane, with names for the first group, and arrows.
 
     Args:
-        groups: (n, 2) by the group's name. Arrows lead from each point of the first group to its
-            point in every further group.
+        groups: arrays (n, 2) by the group's name. Arrows lead from each point of the first group to
+            the point with the same index in every further group.
         names: names of the first group's points.
         axes: labels of the x axis and the y axis.
         arrows: pairs of points of the first group.
-        beside: "below", "left" or "right" for names that are not above their point.
+        beside: the side by name, "below", "left" or "right"; default "above" the point.
 
     >>> figure = points({"": [[0.2, 0.1], [0.9, 0.1]]}, ["queen", "king"],
     ...                 axes=("first", "third"), arrows=[(1, 0)])
@@ -84,7 +84,7 @@ def points(
     _quiet(ax, *axes)
     if len(groups) > 1:
         ax.legend(frameon=False, loc="lower left")
-    return finished(figure_)
+    return finish(figure_)
 
 
 def boxes(shapes: Mapping[str, tuple[int, int]]) -> Figure:
@@ -104,11 +104,11 @@ def boxes(shapes: Mapping[str, tuple[int, int]]) -> Figure:
         x += width + gap
     ax.set(xlim=(-10, x - gap + 10), ylim=(-tallest / 2 - 2, tallest / 2 + 26), aspect="equal")
     ax.axis("off")
-    return finished(figure_)
+    return finish(figure_)
 
 
 def heads(words: Sequence[str], heads: int, width: int) -> Figure:
-    """Draw a table of words that is split into heads, and beside it the columns of each head.
+    """Draw a table of words whose columns are split into heads, and each head's part beside it.
 
     >>> [text.get_text() for text in heads(["a", "b"], 3, 4).axes[0].texts][-1]
     '2 words × 12'
@@ -131,11 +131,11 @@ def heads(words: Sequence[str], heads: int, width: int) -> Figure:
     ax.set(xlim=(-5, heads * width + width + 19), ylim=(-middle - rows - 1, middle + 2))
     ax.set_aspect("equal")
     ax.axis("off")
-    return finished(figure_)
+    return finish(figure_)
 
 
 def tables(tables: Mapping[str, Numbers], *, across: str = "keys", down: str = "queries") -> Figure:
-    """Draw tables side by side: numbers as colours around 0, or booleans as allowed pairs.
+    """Draw tables side by side: numbers in colours symmetric about 0, or boolean masks.
 
     >>> figure = tables({"causal": np.tri(4) > 0, "all": np.ones((4, 5), bool)})
     >>> [ax.get_title() for ax in figure.axes]
@@ -149,13 +149,13 @@ def tables(tables: Mapping[str, Numbers], *, across: str = "keys", down: str = "
         if table.dtype == bool:
             ax.pcolormesh(table, cmap="Blues", vmin=0, vmax=1.6, edgecolors=EMPTY)
         else:
-            most = abs(table).max()
-            ax.pcolormesh(table, cmap="RdBu_r", vmin=-most, vmax=most)
+            limit = abs(table).max()
+            ax.pcolormesh(table, cmap="RdBu_r", vmin=-limit, vmax=limit)
         ax.set(xlim=(0, columns), ylim=(rows, 0), aspect="equal", xticks=[], yticks=[])
         ax.set_title(name, fontsize=10, color=INK)
         _quiet(ax, across, down)
         ax.spines[:].set_visible(False)
-    return finished(figure_)
+    return finish(figure_)
 
 
 def probabilities(
@@ -174,7 +174,7 @@ def probabilities(
     ax.set_yticks(range(len(rows)), rows)
     ax.spines[:].set_visible(False)
     bar(figure_, image, "probability", ax=ax)
-    return finished(figure_)
+    return finish(figure_)
 
 
 def lines(
@@ -185,15 +185,15 @@ def lines(
     log: str = "",
     lowest: float | None = None,
 ) -> Figure:
-    """Draw named lines in one panel or in several side by side; short lines have markers.
+    """Draw named lines in panels side by side; lines of few points have markers.
 
     Args:
         x: the x values of all lines.
         panels: for each panel, its lines by name.
         axes: labels of the x axis and the y axis.
-        titles: one for each panel.
+        titles: a title for each panel.
         log: the logarithmic axes: "x", "y" or "xy".
-        lowest: the lower end of a logarithmic y axis; a linear one starts at 0.
+        lowest: the lower end of a logarithmic y axis; a linear y axis starts at 0.
 
     >>> figure = lines([1, 2], {"slow": [3, 6], "fast": [1, 1]}, axes=("heads", "ms"))
     >>> [line.get_label() for line in figure.axes[0].lines]
@@ -201,8 +201,8 @@ def lines(
     """
     xs = np.asarray(x, float)
     marked = len(xs) <= MARKED
-    figure_, drawn = _figure((6 if len(panels) == 1 else 8.5, 3.3), len(panels))
-    for ax, panel in zip(drawn, panels, strict=True):
+    figure_, all_axes = _figure((6 if len(panels) == 1 else 8.5, 3.3), len(panels))
+    for ax, panel in zip(all_axes, panels, strict=True):
         for (name, values), colour in zip(panel.items(), COLOURS, strict=False):
             look = "o-" if marked else "-"
             ax.plot(xs, np.asarray(values, float), look, label=name, color=colour, ms=5)
@@ -215,10 +215,10 @@ def lines(
         if marked:
             ax.set_xticks(xs, [f"{value:,.0f}" for value in xs])
             ax.xaxis.set_minor_locator(NullLocator())
-    for ax, title in zip(drawn, titles, strict=False):
+    for ax, title in zip(all_axes, titles, strict=False):
         ax.set_title(title, fontsize=10, color=INK)
-    drawn[0].legend(frameon=False)
-    return finished(figure_)
+    all_axes[0].legend(frameon=False)
+    return finish(figure_)
 
 
 def bars(panels: Mapping[str, Numbers], names: Sequence[str], *, across: str) -> Figure:
@@ -235,18 +235,18 @@ def bars(panels: Mapping[str, Numbers], names: Sequence[str], *, across: str) ->
     """
     figure_, axes = _figure((max(4.5, 2.1 * len(panels)), 0.8 + 0.27 * len(names)), len(panels))
     values = [np.asarray(panel, float) for panel in panels.values()]
-    most = max(float(panel.max()) for panel in values)
+    highest = max(float(panel.max()) for panel in values)
     for i, (ax, name, panel) in enumerate(zip(axes, panels, values, strict=True)):
         ax.barh(range(len(names)), panel, color=COLOURS[0], height=0.72)
         for row, value in enumerate(panel):
             label, size = (f"{value:.2f}", 8) if value > 0 else ("·", 13)
-            ax.text(value + 0.03 * most, row, label, va="center", fontsize=size, color=INK)
-        ax.set(xlim=(0, 1.3 * most), ylim=(len(names) - 0.5, -0.5), xticks=[])
+            ax.text(value + 0.03 * highest, row, label, va="center", fontsize=size, color=INK)
+        ax.set(xlim=(0, 1.3 * highest), ylim=(len(names) - 0.5, -0.5), xticks=[])
         ax.set_yticks(range(len(names)), names if i == 0 else [""] * len(names))
         ax.set_title(name, fontsize=10, color=INK, loc="left")
         _quiet(ax, across if i == 0 else "", "")
         ax.spines["bottom"].set_visible(False)
-    return finished(figure_)
+    return finish(figure_)
 
 
 def columns(
@@ -256,25 +256,25 @@ def columns(
     """Draw a model as columns of boxes, from bottom to top, above the names of their inputs.
 
     Args:
-        columns: for each input, the boxes above it, from bottom to top.
-        links: further arrows from a (column, box) to another, counted from 0.
+        columns: for each input, the names of the boxes above it, from bottom to top.
+        links: further arrows, each from (column, box) to (column, box), counted from 0.
 
     >>> figure = columns({"source": ["self"], "target": ["self", "cross"]}, [((0, 0), (1, 1))])
     >>> [text.get_text() for text in figure.axes[0].texts]
     ['self', 'self', 'cross', 'source', 'target']
     """
-    diagram, placed = Diagram(), []
+    diagram, grid = Diagram(), []
     for number, (source, names) in enumerate(columns.items()):
         x = 4.2 * number
         rows = [Box(x, 0.6 * y, 2.5, 0.38, name, tint=_tint(name)) for y, name in enumerate(names)]
         diagram.boxes += rows
         diagram.labels.append(Label(x, -0.62, source, "center", "strong"))
-        leads_elsewhere = any(start == (number, len(rows) - 1) for start, _ in links)
-        for y in [-0.5, *(row.y + 0.19 for row in rows[: -1 if leads_elsewhere else None])]:
+        has_link = any(start == (number, len(rows) - 1) for start, _ in links)
+        for y in [-0.5, *(row.y + 0.19 for row in rows[: -1 if has_link else None])]:
             diagram.arrows.append(Arrow(((x, y), (x, y + (0.31 if y < 0 else 0.22)))))
-        placed.append(rows)
+        grid.append(rows)
     for (column, row), (other, end) in links:
-        start, stop = placed[column][row], placed[other][end]
+        start, stop = grid[column][row], grid[other][end]
         middle = (start.x + stop.x) / 2
         path = ((start.x + 1.25, start.y), (middle, start.y), (middle, stop.y))
         diagram.arrows.append(Arrow((*path, (stop.x - 1.25, stop.y))))
@@ -282,12 +282,12 @@ def columns(
 
 
 def _tint(name: str) -> str:
-    return next((tint for part, tint in TINTED.items() if part in name), "plain")
+    return next((tint for part, tint in TINT_OF.items() if part in name), "plain")
 
 
 def _figure(size: tuple[float, float], panels: int = 1) -> tuple[Figure, list[Axes]]:
-    drawn = figure(*size)
-    return drawn, list(drawn.subplots(1, panels, squeeze=False)[0])
+    result = figure(*size)
+    return result, list(result.subplots(1, panels, squeeze=False)[0])
 
 
 def _quiet(ax: Axes, across: str, up: str) -> None:

@@ -1,6 +1,6 @@
 """Layout of a grid of maps on a page, with sizes in inches.
 
-It is planned before the maps are computed, so that a map has no more cells than fit.
+The layout is planned before the maps are computed, so that no map has more cells than are visible.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from heedful.pictures.labels import columns
 from heedful.pictures.style import LETTER
 
 WIDTH = 9.0  # default width of a picture
-BAR = 1.0  # for the colour bar
-NAME = 0.3  # for a layer's vertical name
+BAR = 1.0  # width of the colour bar and its labels
+NAME = 0.3  # width of a layer's vertical name
 CELL = 0.6  # largest side of a cell
 LARGEST = 6.0  # largest side of a map
-ENOUGH = 1.1  # smallest side of a map with labels of some of its tokens
+ENOUGH = 1.1  # smallest width of a map if only some of its tokens have labels
 LEAST = 0.3  # smallest side of a map without token labels
 LONGEST = 250.0  # largest side of a picture, since saved files have 200 dots per inch
-GROWN = 40.0  # largest width that numbers in cells may enlarge a picture to
-APART = 200  # most maps that have axes of their own
-LINE = 4  # heads of a single layer per line, if no arrangement shows every label
+GROWN = 40.0  # largest width of a picture that is enlarged so that numbers fit into the cells
+APART = 200  # maximum number of maps with token labels
+LINE = 4  # heads per line for a single layer, if no arrangement shows every label
 SHARP = 150  # cells per inch
-FEW, MANY = 64, 512  # cells per side that every map may have, and that no map exceeds
-HEADS = 0.24  # for the numbers of the heads
+FEW, MANY = 64, 512  # lower and upper limit of the cells per side of a map
+HEADS = 0.24  # height of the head numbers above the maps
 
 
 class Frame(NamedTuple):
@@ -49,7 +49,7 @@ class Frame(NamedTuple):
 
 
 class Line(NamedTuple):
-    """The maps of a call: one for each head of the block, None for a head that the call lacks."""
+    """The maps of a call: a map for each head of the block, None if the call lacks the head."""
 
     name: str
     maps: Sequence[np.ma.MaskedArray | None]
@@ -59,8 +59,8 @@ class Block(NamedTuple):
     """Lines of maps with the same shape and axes.
 
     heads: the number or the name of each column. queries, keys: labels of a map's N rows and M
-    columns. axes: names of its rows and its columns. borders: the rows, and the columns, at which
-    another text begins. full_shape: the number of queries and keys, if the cells are pooled.
+    columns. axes: names of the vertical and the horizontal axis. borders: the rows, and the
+    columns, at which another text begins. full_shape: (N, M) before the maps were pooled.
     """
 
     lines: Sequence[Line]
@@ -116,7 +116,7 @@ class Layout(NamedTuple):
 
 
 def cells(frame: Frame, size: float | None = None) -> int:
-    """Return the most cells for the longer side of a map, in a picture with this block.
+    """Return the maximum number of cells for the longer side of a map in this block.
 
     >>> cells(Frame(4, 4, (1000, 1000))), cells(Frame(48, 64, (1000, 1000)))
     (244, 64)
@@ -173,23 +173,23 @@ def _layout(frame: Frame, size: float | None, values: bool = False) -> Layout:
     one_line = _large(frame, frame.heads, size, values)
     if frame.lines * frame.heads > APART:
         return one_line if values else _small(frame, size)
-    if frame.lines == 1 and not one_line.labels.is_read:
+    if frame.lines == 1 and not one_line.labels.is_readable:
         return _wrapped(frame, size, values)
-    if values or one_line.labels.is_read or one_line.width >= ENOUGH:
+    if values or one_line.labels.is_readable or one_line.width >= ENOUGH:
         return one_line
     return _small(frame, size)
 
 
 def _wrapped(frame: Frame, size: float | None, values: bool) -> Layout:
-    """Arrange the heads of a single layer in lines, as long as possible with every label readable.
+    """Arrange the heads of a single layer in the longest equal lines with every label readable.
 
     Only wide maps may form a single column.
     """
-    least = 1 if frame.shape[1] >= 2 * frame.shape[0] else min(3, frame.heads)
-    fitting = [cols for cols in range(least, frame.heads + 1) if frame.heads % cols == 0]
-    tried = {*fitting, min(LINE, frame.heads)}
-    layouts = [_large(frame, cols, size, values) for cols in sorted(tried, reverse=True)]
-    complete = (layout for layout in layouts if layout.labels.is_read)
+    min_cols = 1 if frame.shape[1] >= 2 * frame.shape[0] else min(3, frame.heads)
+    divisors = [cols for cols in range(min_cols, frame.heads + 1) if frame.heads % cols == 0]
+    candidates = {*divisors, min(LINE, frame.heads)}
+    layouts = [_large(frame, cols, size, values) for cols in sorted(candidates, reverse=True)]
+    complete = (layout for layout in layouts if layout.labels.is_readable)
     return next(complete, min(layouts, key=lambda layout: abs(layout.cols - LINE)))
 
 
@@ -225,26 +225,26 @@ def _large(frame: Frame, cols: int, size: float | None, values: bool) -> Layout:
     )
 
 
-def _ratio(shape: tuple[int, int], most: float = 5.0) -> float:
-    """Return height / width of a map, from 0.2 to `most`."""
-    return min(max(shape[0] / shape[1], 0.2), most)
+def _ratio(shape: tuple[int, int], limit: float = 5.0) -> float:
+    """Return height / width of a map, from 0.2 to `limit`."""
+    return min(max(shape[0] / shape[1], 0.2), limit)
 
 
 def _share(lines: int) -> float:
-    """Return the largest height of a map for which all lines fit into a picture."""
+    """Return the largest height of a map with which all lines fit into a picture."""
     return max(0.9 * LONGEST / lines - 0.4, LEAST)
 
 
-def _sides(shape: tuple[int, int], room: float, most: float) -> tuple[float, float]:
+def _sides(shape: tuple[int, int], room: float, limit: float) -> tuple[float, float]:
     """Return width and height of a map at most `room` wide, with square cells if possible.
 
-    The height is at most `most`, or the width if that is larger.
+    The height is at most `limit`, or the width if that is larger.
     """
     N, M = shape
     ratio = _ratio(shape)
-    width = min(room, max(CELL * M, 1.2), max(most, LARGEST if N > M else room))
+    width = min(room, max(CELL * M, 1.2), max(limit, LARGEST if N > M else room))
     height = width * ratio
-    tallest = max(min(max(most, width), CELL * N), 0.4)
+    tallest = max(min(max(limit, width), CELL * N), 0.4)
     if height > tallest:
         height = tallest
         width = max(height / ratio, min(width, 1.2))

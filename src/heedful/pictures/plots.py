@@ -28,7 +28,7 @@ from heedful.pictures.style import INK, LETTER
 __all__ = ["heatmaps", "positions", "save", "scores", "vectors"]
 
 Array: TypeAlias = np.ndarray | torch.Tensor
-BESIDE = 3  # tables in a row
+PER_ROW = 3  # maximum number of tables side by side
 WIDTH = 9.0  # inches, largest width of tables of vectors
 SIZE = 8.0  # points, of a token's label
 HIGHEST = 5.5  # inches, largest height of a table
@@ -51,14 +51,14 @@ def heatmaps(
     Args:
         weights: arrays (N, M), one for each head; rows are queries, columns are keys.
         tokens: the tokens of the N queries.
-        titles: one for each map, such as `layer 3, head 1`.
+        titles: a title for each map, such as `layer 3, head 1`.
         key_tokens: the tokens of the M keys; default: `tokens`.
-        allowed: boolean (N, M), True = may attend; the other cells are striped, which differs from
-            a weight of 0. Default: all cells are drawn.
+        allowed: boolean (N, M), True = may attend; the other cells are striped, unlike cells of
+            weight 0. Default: all pairs are allowed.
         title: above the maps.
 
     Returns:
-        A figure. Maps of up to 10 tokens show their numbers, if these fit. In larger maps the
+        A figure. Maps of up to 10 tokens contain the numbers, if these fit. In larger maps the
         colour follows the square root of the weight, so that small weights are distinguishable.
 
     Raises:
@@ -72,15 +72,15 @@ def heatmaps(
     if not weights or len(titles) != len(weights):
         raise ArgumentError(
             f"{len(titles)} titles for {len(weights)} maps",
-            expected="one map or more, with a title for each",
+            expected="at least one map, and a title for each map",
         )
     keys = tokens if key_tokens is None else key_tokens
     maps = [_matrix(values, f"weights[{i}]", tokens, keys) for i, values in enumerate(weights)]
     masked = np.zeros(maps[0].shape, bool)
     if allowed is not None:
         masked = _matrix(allowed, "allowed", tokens, keys) == 0
-    drawn = [np.ma.masked_where(masked | ~np.isfinite(values), values) for values in maps]
-    block = Block([Line("", drawn)], titles, names(tokens), names(keys))
+    masked_maps = [np.ma.masked_where(masked | ~np.isfinite(values), values) for values in maps]
+    block = Block([Line("", masked_maps)], titles, names(tokens), names(keys))
     return head_grid.draw([block], title=title)
 
 
@@ -97,8 +97,8 @@ def scores(
 
     Args:
         scaled: scores (N, M) after scaling, before the mask.
-        masked: the same with −inf in masked cells, which are striped. None: there is no mask, and
-            only one map is drawn.
+        masked: the same with −inf in masked cells, which are striped. None: no mask, so only one
+            map is drawn.
         tokens: the tokens of the N queries.
         key_tokens: the tokens of the M keys; default: `tokens`.
         title: above the maps.
@@ -116,10 +116,10 @@ def scores(
     keys = tokens if key_tokens is None else key_tokens
     inputs = {"scaled": scaled} if masked is None else {"scaled": scaled, "masked": masked}
     tables = [_matrix(values, name, tokens, keys) for name, values in inputs.items()]
-    drawn = [np.ma.masked_invalid(table) for table in tables]
+    maps = [np.ma.masked_invalid(table) for table in tables]
     titles = ["scores"] if masked is None else ["scaled scores", "after the mask"]
-    block = Block([Line("", drawn)], titles, names(tokens), names(keys))
-    return head_grid.draw([block], scale=around_zero(drawn[:1], "score"), title=title, notes=notes)
+    block = Block([Line("", maps)], titles, names(tokens), names(keys))
+    return head_grid.draw([block], scale=around_zero(maps[:1], "score"), title=title, notes=notes)
 
 
 def positions(
@@ -128,7 +128,7 @@ def positions(
     """Draw a positional table; rows are positions, columns are dimensions of the model.
 
     Args:
-        table: (N, width); the scale is symmetric about 0, so −1 to 1 for sines and cosines.
+        table: (N, width). The scale is symmetric about 0, so −1 to 1 for sines and cosines.
         title: above the table.
         columns: label of the x axis; for rotary positions a column is a pair of dimensions.
         meaning: label of the colour bar.
@@ -149,7 +149,7 @@ def positions(
     ax.spines[:].set_visible(False)
     style.whole_numbers(ax, columns, "position")
     style.bar(figure, image, meaning, ax=ax)
-    return style.finished(figure, title)
+    return style.finish(figure, title)
 
 
 def _matrix(
@@ -198,69 +198,69 @@ def vectors(
     """Draw tables of vectors on a common scale; a row is a token, a column a dimension.
 
     Blue is below 0 and red above. Outliers are clipped to the ends of the scale, so that other
-    numbers are distinguishable; the colour bar then has arrows.
+    numbers are distinguishable. In this case the colour bar has arrows.
 
     Args:
         tables: arrays (N, width), of any widths.
         tokens: the N tokens of each table.
-        titles: one for each table.
+        titles: a title for each table.
         title: above the tables.
 
     Raises:
-        ArgumentError: no tables, or a table whose rows do not match its tokens.
+        ArgumentError: no tables, or a number of rows that differs from the number of tokens.
 
     >>> figure = vectors([np.eye(2, 3)], [["red", "sky"]], titles=["embeddings"])
     >>> figure.axes[0].images[0].get_array().shape
     (2, 3)
     """
-    drawn = [
+    matrices = [
         _matrix(values, f"tables[{i}]", part)
         for i, (values, part) in enumerate(zip(tables, tokens, strict=True))
     ]
-    if not drawn:
+    if not matrices:
         raise ArgumentError("no tables", expected="one or more")
-    limit, is_cut = _limit(drawn)
+    limit, is_cut = _limit(matrices)
     colours = style.colours("RdBu_r")
     labels = [[label(token) for token in part] for part in tokens]
-    beside = 2 if len(drawn) == 4 else min(BESIDE, len(drawn))
-    rows = math.ceil(len(drawn) / beside)
-    high = min(HIGHEST, max(1.2, max(map(len, labels)) * SIZE * 1.35 / 72))
+    cols = 2 if len(matrices) == 4 else min(PER_ROW, len(matrices))
+    rows = math.ceil(len(matrices) / cols)
+    height = min(HIGHEST, max(1.2, max(map(len, labels)) * SIZE * 1.35 / 72))
     left = max(columns(name) for part in labels for name in part) * LETTER * SIZE / 72
-    size = min(WIDTH, beside * 3.2 + left + 1.0), rows * (high + 0.75) + 0.6
+    size = min(WIDTH, cols * 3.2 + left + 1.0), rows * (height + 0.75) + 0.6
     figure = style.figure(*size)
     axes = []
-    for i, values in enumerate(drawn):
-        ax = figure.add_subplot(rows, beside, i + 1)
+    for i, values in enumerate(matrices):
+        ax = figure.add_subplot(rows, cols, i + 1)
         image = ax.imshow(
             values, cmap=colours, norm=Normalize(-limit, limit), aspect="auto",
             interpolation="nearest",
         )  # fmt: skip
         ax.spines[:].set_visible(False)
-        fits = int((WIDTH - left) / beside * 72 / (9.5 * LETTER))
-        ax.set_title(shorten(drawable(titles[i]), fits), fontsize=9.5, color=INK, loc="left")
-        style.whole_numbers(ax, "dimension" if i >= len(drawn) - beside else "", "")
+        letters = int((WIDTH - left) / cols * 72 / (9.5 * LETTER))
+        ax.set_title(shorten(drawable(titles[i]), letters), fontsize=9.5, color=INK, loc="left")
+        style.whole_numbers(ax, "dimension" if i >= len(matrices) - cols else "", "")
         ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 4, 5, 10], integer=True))
-        repeated = i % beside and labels[i] == labels[i - 1]
-        _rows(ax, [] if repeated else labels[i], high)
+        is_repeated = i % cols and labels[i] == labels[i - 1]
+        _label_rows(ax, [] if is_repeated else labels[i], height)
         axes.append(ax)
     style.bar(figure, image, "value", "both" if is_cut else "neither", ax=axes)
-    return style.finished(figure, title)
+    return style.finish(figure, title)
 
 
 def _limit(tables: Sequence[np.ndarray]) -> tuple[float, bool]:
     """Return the end of the scale, and whether numbers exceed it."""
     sizes = np.concatenate([np.abs(table[np.isfinite(table)]) for table in tables])
-    most = float(sizes.max(initial=0.0)) or 1.0
+    highest = float(sizes.max(initial=0.0)) or 1.0
     limit = float(np.percentile(sizes, SHARE)) if sizes.size else 1.0
-    return (most, False) if limit < most / 1000 or most < 1.5 * limit else (limit, True)
+    return (highest, False) if limit < highest / 1000 or highest < 1.5 * limit else (limit, True)
 
 
-def _rows(ax: Axes, names: Sequence[str], high: float) -> None:
-    """Label the rows, as many as fit."""
+def _label_rows(ax: Axes, names: Sequence[str], height: float) -> None:
+    """Label as many rows as fit into a table of this height, in inches."""
     if not names:
         ax.set_yticks([])
         return
-    step = max(1, math.ceil(SIZE * 1.15 / (high * 72 / len(names)) - 1e-9))
+    step = max(1, math.ceil(SIZE * 1.15 / (height * 72 / len(names)) - 1e-9))
     ticks = range(0, len(names), step)
     ax.set_yticks(ticks, [names[i] for i in ticks])
     ax.tick_params(axis="y", length=0, labelsize=SIZE, labelcolor=INK)

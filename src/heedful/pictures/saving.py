@@ -14,12 +14,12 @@ from heedful.files import atomic_write, make_directory
 
 FORMATS = (".png", ".svg", ".pdf")
 DPI = 200  # sharp on high-density screens
-# Keep text searchable, copyable and editable: text elements in SVG, TrueType fonts in PDF
+# Text stays searchable and editable: text elements in SVG, TrueType fonts in PDF
 TEXT: Any = {"svg.fonttype": "none", "pdf.fonttype": 42}
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Save a figure as PNG, SVG or PDF, chosen by the suffix; SVG and PDF contain text as text.
+    """Save a figure as PNG, SVG or PDF, chosen by the suffix; text in SVG and PDF is searchable.
 
     The write is atomic: the file is written under a temporary name and then renamed.
 

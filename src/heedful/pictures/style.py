@@ -1,4 +1,4 @@
-"""The common style of all figures: colours, axes, titles, colour bars, literal text."""
+"""The common style of all figures: colours, axes, titles, colour bars and fonts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def quiet(ax: Axes) -> None:
 
 
 def name_ends(ax: Axes, ends: Iterable[tuple[float, str, str]], gap: float) -> None:
-    """Write the names of lines at their right ends, without overlaps.
+    """Write the name of each line of a plot at its right end, without overlaps.
 
     Args:
         ax: the axes with the lines.
@@ -58,39 +58,39 @@ def name_ends(ax: Axes, ends: Iterable[tuple[float, str, str]], gap: float) -> N
     """
     ax.autoscale_view()  # updates the limits to the lines
     low, high = ax.get_ylim()
-    ranked = sorted(((value - low) / (high - low), name, colour) for value, name, colour in ends)
-    heights = apart([height for height, _, _ in ranked], gap)
-    for height, (_, name, colour) in zip(heights, ranked, strict=True):
+    ordered = sorted(((value - low) / (high - low), name, colour) for value, name, colour in ends)
+    heights = spread([height for height, _, _ in ordered], gap)
+    for height, (_, name, colour) in zip(heights, ordered, strict=True):
         ax.annotate(
             name, (1, height), xycoords="axes fraction", xytext=(6, 0), textcoords="offset points",
             va="center", fontsize=8.5, color=colour, annotation_clip=False,
         )  # fmt: skip
 
 
-def apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Move ascending heights from 0 to 1 so that neighbours are at least `gap` apart.
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Move heights (ascending, from 0 to 1) so that neighbours are at least `gap` apart.
 
-    Heights move up where needed, then down from 1.
+    First heights move up where needed; then heights move down so that none exceeds 1.
 
-    >>> apart([0.2, 0.25, 0.98, 1.0], 0.1)
+    >>> spread([0.2, 0.25, 0.98, 1.0], 0.1)
     [0.2, 0.3, 0.9, 1.0]
     """
-    moved: list[float] = []
+    result: list[float] = []
     for height in heights:
-        moved.append(max(height, moved[-1] + gap) if moved else height)
-    highest = max(1.0, heights[-1]) if moved else 1.0
-    for i in reversed(range(len(moved))):
-        moved[i] = round(min(moved[i], highest), 6)
-        highest = moved[i] - gap
-    return moved
+        result.append(max(height, result[-1] + gap) if result else height)
+    highest = max(1.0, heights[-1]) if result else 1.0
+    for i in reversed(range(len(result))):
+        result[i] = round(min(result[i], highest), 6)
+        highest = result[i] - gap
+    return result
 
 
 def bar(
     figure: Figure, mappable: ScalarMappable, meaning: str, extend: Any = "neither", **axes: Any
 ) -> None:
-    """Draw a colour bar labelled `meaning`, with arrows at ends that numbers exceed (`extend`).
+    """Draw a colour bar labelled `meaning`; `extend` adds arrows at ends that numbers exceed.
 
-    `axes` is `cax`, the axes of the bar, or `ax`, the axes that give space to it.
+    `axes` is `cax`, the axes to draw the bar in, or `ax`, the axes to take space from.
     """
     size: dict[str, Any] = {} if "cax" in axes else {"fraction": 0.05, "pad": 0.03, "aspect": 28}
     bar = figure.colorbar(mappable, extend=extend, **axes, **size)
@@ -105,7 +105,7 @@ def bar(
 
 
 def square_root_marks(highest: float) -> list[float]:
-    """Return round numbers from 0 to the highest, spaced for a square-root scale.
+    """Return round numbers from 0 to at most `highest`, spaced for a square-root scale.
 
     >>> square_root_marks(1.0)
     [0.0, 0.02, 0.1, 0.2, 0.5, 1.0]
@@ -123,10 +123,10 @@ def square_root_marks(highest: float) -> list[float]:
 
 
 def head(figure: Figure, title: str | None, inset: float = 0.0) -> None:
-    """Draw the title of a figure, `inset` inches below its upper edge, cut to its width."""
+    """Draw the title of a figure, `inset` inches below its upper edge, shortened to its width."""
     if title is not None:
-        fits = int(figure.get_figwidth() * 72 / (13 * LETTER))  # bold is a little wider
-        text = shorten(drawable(" ".join(title.split())), fits)
+        letters = int(figure.get_figwidth() * 72 / (13 * LETTER))  # bold is a little wider
+        text = shorten(drawable(" ".join(title.split())), letters)
         # without a position, the layout reserves space for the title
         position = {"y": 1 - inset / figure.get_figheight()} if inset else {}
         font: dict[str, Any] = {"fontsize": 12, "color": INK, "fontweight": "bold"}
@@ -138,15 +138,15 @@ def figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def finished(figure: Figure, title: str | None = None) -> Figure:
-    """Add the title, make all text literal, and return the figure."""
+def finish(figure: Figure, title: str | None = None) -> Figure:
+    """Add the title, call `literal`, and return the figure."""
     head(figure, title)
     literal(figure)
     return figure
 
 
 def literal(figure: Figure) -> None:
-    """Make all text literal, so that `$` starts no formula, and set fonts for its scripts."""
+    """Draw all text literally (`$` does not start a formula), in fonts that have its characters."""
     for text in figure.findobj(Text):
         text.set_parse_math(False)
         text.set_fontfamily(families_of(text.get_text()))

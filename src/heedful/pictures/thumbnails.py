@@ -1,4 +1,4 @@
-"""Thumbnails of attention maps: one small PNG as a `data:` URL for HTML pages."""
+"""Thumbnails of attention maps, joined in a small PNG as a `data:` URL for HTML pages."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
-from PIL import Image  # which matplotlib needs
+from PIL import Image  # a dependency of matplotlib
 
-LEVELS = 64  # colours of weights; the palette continues with masked cells and the background
+LEVELS = 64  # colours of weights; then the palette has colours for masked cells and background
 MASKED, BACKGROUND = LEVELS, LEVELS + 1
 GREY, WHITE = (208, 213, 218), (255, 255, 255)
 IN_A_LINE = 16  # maps per line
@@ -32,16 +32,17 @@ def strip(maps: Sequence[np.ma.MaskedArray], side: int) -> tuple[str, int, int]:
     ('data:image/png;base64,', 52, 16)
     """
     n, m = maps[0].shape
-    times, gap = max(1, side // max(n, m)), 2
-    high = max(times, math.ceil(min(LOWEST, side) / n))  # a map with a single query must be visible
-    wide, tall = m * times, n * high
+    cell, gap = max(1, side // max(n, m)), 2
+    cell_height = max(cell, math.ceil(min(LOWEST, side) / n))  # so that a single row is visible
+    width, height = m * cell, n * cell_height
     cols = min(len(maps), IN_A_LINE)
     rows = math.ceil(len(maps) / cols)
-    sheet = np.full((rows * (tall + gap) - gap, cols * (wide + gap) - gap), BACKGROUND, np.uint8)
+    shape = rows * (height + gap) - gap, cols * (width + gap) - gap
+    sheet = np.full(shape, BACKGROUND, np.uint8)
     for i, values in enumerate(maps):
-        top, left = (i // cols) * (tall + gap), (i % cols) * (wide + gap)
-        tile = _levels(values).repeat(high, 0).repeat(times, 1)
-        sheet[top : top + tall, left : left + wide] = tile
+        top, left = (i // cols) * (height + gap), (i % cols) * (width + gap)
+        tile = _levels(values).repeat(cell_height, 0).repeat(cell, 1)
+        sheet[top : top + height, left : left + width] = tile
     image, file = Image.fromarray(sheet), io.BytesIO()
     image.putpalette(_palette())
     image.save(file, "PNG", optimize=True)

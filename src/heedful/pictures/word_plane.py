@@ -1,4 +1,4 @@
-"""A plot of words as points in a plane, with arrows between chosen words."""
+"""Plots of words as points in a plane, with arrows between chosen words."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ POINT = "#277f8e"
 ARROW = {"arrowstyle": "-|>", "color": "#d1701f", "linewidth": 1.4, "shrinkA": 7, "shrinkB": 7}
 LEADER = {"arrowstyle": "-", "color": QUIET, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
 LONGEST = 24  # columns of a name
-# Offsets of a name from its point, in the order they are tried: near before far, sides first
+# Offsets of a name from its point, in points, in the order in which they are tried
 SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (0.8, 0.8), (-0.8, 0.8), (0.8, -0.8), (-0.8, -0.8))
-NEAR = 10  # points: a name further away gets a line to its point
-AROUND = [(far * x, far * y) for far in (7, 14, 24, 36) for x, y in SIDES]
+OFFSETS = [(distance * x, distance * y) for distance in (7, 14, 24, 36) for x, y in SIDES]
+NEAR = 10  # points: a name at a larger offset gets a line to its point
 
 
 def words(
-    places: np.ndarray,
+    coordinates: np.ndarray,
     labels: Sequence[str],
     shares: Sequence[float],
     *,
@@ -34,31 +34,31 @@ def words(
     """Draw words as points with names beside them, without overlaps if possible.
 
     Args:
-        places: coordinates, (n, 2).
+        coordinates: (n, 2).
         labels: n names.
         shares: the fraction of the variance along each axis.
-        arrows: pairs of points; equal relations give parallel arrows.
+        arrows: pairs of indices of points, (start, end).
         title: above the plot.
     """
     figure = style.figure(7.5, 6)
     ax = figure.subplots()
-    ax.scatter(places[:, 0], places[:, 1], s=34, color=POINT, zorder=3, linewidths=0)
+    ax.scatter(coordinates[:, 0], coordinates[:, 1], s=34, color=POINT, zorder=3, linewidths=0)
     for a, b in arrows:
-        ax.annotate("", places[b], places[a], zorder=2, arrowprops=ARROW)
+        ax.annotate("", coordinates[b], coordinates[a], zorder=2, arrowprops=ARROW)
     _frame(ax, shares)
     names = [
-        ax.annotate(shorten(drawable(label), LONGEST), point, AROUND[0],
+        ax.annotate(shorten(drawable(label), LONGEST), point, OFFSETS[0],
                     textcoords="offset points", fontsize=10, color=INK, zorder=4)
-        for label, point in zip(labels, places, strict=True)
+        for label, point in zip(labels, coordinates, strict=True)
     ]  # fmt: skip
-    style.finished(figure, title)
+    style.finish(figure, title)
     figure.draw_without_rendering()  # sets the positions of the points
-    _put_all(names, ax, places, arrows)
+    _place_names(names, ax, coordinates, arrows)
     return figure
 
 
 def _frame(ax: Axes, shares: Sequence[float]) -> None:
-    # equal scales, so that distances in the plot are those of the plane
+    # equal scales on both axes, so that distances are not distorted
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.18)
     first, second = (f"{100 * share:.0f}% of the variance" for share in shares)
@@ -69,29 +69,29 @@ def _frame(ax: Axes, shares: Sequence[float]) -> None:
     ax.spines[:].set_visible(False)
 
 
-def _put_all(
-    names: Sequence[Annotation], ax: Axes, places: np.ndarray, arrows: Sequence[tuple[int, int]]
+def _place_names(
+    names: Sequence[Annotation], ax: Axes, positions: np.ndarray, arrows: Sequence[tuple[int, int]]
 ) -> None:
-    """Put each name where it covers least, among the offsets around its point."""
-    points = ax.transData.transform(places)
+    """Place each name at the offset in `OFFSETS` where it overlaps least with other items."""
+    points = ax.transData.transform(positions)
     pixels = ax.figure.dpi / 72  # per point
-    occupied = _around(points, 4)
+    occupied = _boxes(points, 4)
     for a, b in arrows:
-        occupied = np.vstack([occupied, _around(np.linspace(points[a], points[b], 60), 2)])
+        occupied = np.vstack([occupied, _boxes(np.linspace(points[a], points[b], 60), 2)])
     for name, point in zip(names, points, strict=True):
-        tried = []
-        for x, y in AROUND:
-            _put(name, x, y)
+        trials = []
+        for x, y in OFFSETS:
+            _move(name, x, y)
             box = np.atleast_2d(name.get_window_extent().extents)
             end = pixels * np.array([x, y])
-            line = _around(np.linspace(point + 0.3 * end, point + end, 12), 1)
+            line = _boxes(np.linspace(point + 0.3 * end, point + end, 12), 1)
             boxes = np.vstack([box, line]) if _is_far(x, y) else box
-            covered = _shared(boxes, occupied) + _outside(box, np.atleast_2d(ax.bbox.extents))
-            tried.append((covered, x, y, boxes))
-            if not covered:
+            overlap = _overlap(boxes, occupied) + _outside(box, np.atleast_2d(ax.bbox.extents))
+            trials.append((overlap, x, y, boxes))
+            if not overlap:
                 break
-        _, x, y, boxes = min(tried, key=lambda trial: trial[0])
-        _put(name, x, y)
+        _, x, y, boxes = min(trials, key=lambda trial: trial[0])
+        _move(name, x, y)
         occupied = np.vstack([occupied, boxes])
         if _is_far(x, y):
             ax.annotate("", name.xy, (x, y), textcoords="offset points",
@@ -102,23 +102,23 @@ def _is_far(x: float, y: float) -> bool:
     return max(abs(x), abs(y)) > NEAR
 
 
-def _put(name: Annotation, x: float, y: float) -> None:
+def _move(name: Annotation, x: float, y: float) -> None:
     """Move a name to an offset (x, y) from its point, aligned away from the point."""
     name.set_position((x, y))
     name.set_horizontalalignment("left" if x > 0 else "right" if x < 0 else "center")
     name.set_verticalalignment("bottom" if y > 0 else "top" if y < 0 else "center")
 
 
-def _around(points: np.ndarray, reach: float) -> np.ndarray:
+def _boxes(points: np.ndarray, reach: float) -> np.ndarray:
     """Return boxes (n, 4) around points (n, 2): left, bottom, right, top."""
     return np.hstack([points - reach, points + reach])
 
 
 def _outside(box: np.ndarray, frame: np.ndarray) -> float:
-    return _shared(box, box) - _shared(box, frame)
+    return _overlap(box, box) - _overlap(box, frame)
 
 
-def _shared(boxes: np.ndarray, others: np.ndarray) -> float:
+def _overlap(boxes: np.ndarray, others: np.ndarray) -> float:
     """Return the total area of overlap between boxes (n, 4) and others (m, 4)."""
     low = np.maximum(boxes[:, None, :2], others[:, :2])
     high = np.minimum(boxes[:, None, 2:], others[:, 2:])

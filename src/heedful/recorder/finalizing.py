@@ -1,7 +1,7 @@
-"""Finalizes calls: turns each `PendingCall` into a `Capture` when the recording is first read.
+"""Turns each `PendingCall` into a `Capture` when the recording is first read.
 
 The forward pass only waits for copies of queries, keys and a few rows of the output. Axes, padding,
-mask structure, kind and token ids are computed later, in the order of the calls.
+mask structure, kind and token ids are determined later, in the order of the calls.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ from heedful.recording.tolerance import TOLERANCE
 from heedful.recording.unpadded import RealTokens, distinct
 
 NO_NUMBERS = "some queries or keys are NaN or infinite, which each kernel treats in its own way"
-# Errors that no call causes, such as a timeout: the call is finalized again at the next access
+# Errors such as a timeout, which the call did not cause: the next access finalizes it again
 TRANSIENT = (MemoryError, OSError)
 
 
 class Finalizer:
-    """Turns the pending calls of a recording, in their order, into captures; `miss` is called with
-    the module's name and the error for each call that fails."""
+    """Turns the pending calls of a recording into captures, in their order. For a call that fails,
+    `miss` is called with the name of its module and the error."""
 
     def __init__(self, options: Options, miss: Callable[[str, Exception], None]) -> None:
         self.axes, self.heads, self.dtype = options.axes, options.heads, options.dtype
         self.miss = miss
         self._token_ids = TokenIds()
-        # the number of keys and the pass of the last call, by module
+        # by module: the number of keys and the pass of its last call
         self._lengths: dict[str, tuple[int, int]] = {}
         self._begin_pass(-1)
 
     def _begin_pass(self, pass_index: int) -> None:
-        """Clear what the layers of a pass share."""
+        """Clear everything that the layers of a pass share."""
         self._pass, self._masks = pass_index, Masks()
         self._tokens: list[tuple[tuple, tuple, list[RealTokens]]] = []
         self._ids: dict[tuple, tuple[Ids, object]] = {}
-        self._loop_texts: Counter[str] = Counter()  # texts so far of a loop over texts, by module
+        self._loop_texts: Counter[str] = Counter()  # texts in a loop so far, by module
 
     @torch.inference_mode(False)
     @torch.no_grad()
     def __call__(self, pending: PendingCall, call: ArrangedCall | None = None) -> Capture | None:
-        """Return the capture of a call, arranged as in `call`; None if the call was missed."""
+        """Return the capture of a call, arranged as in `call` if passed; None for an error."""
         if pending.pass_index != self._pass:
             self._begin_pass(pending.pass_index)
         try:
@@ -68,10 +68,10 @@ class Finalizer:
             return None
 
     def _arrange(self, pending: PendingCall) -> ArrangedCall:
-        """Arrange a call; calls of fewer texts than the batch are taken for a loop over texts."""
+        """Arrange a call; with fewer texts than the batch, it is part of a loop over texts."""
         call = arrange(pending, self.axes)
         texts, _ = pending.inputs.texts(pending.observed.query.shape[-2])
-        is_batch = call.layout.word == "told" and call.texts > 1  # more reliable than the inputs
+        is_batch = call.layout.word == "told" and call.texts > 1  # more reliable than inputs
         if not texts or call.parts > 1 or call.texts >= texts or is_batch:
             return call
         first = min(self._loop_texts[pending.name], texts - call.texts)
@@ -84,7 +84,7 @@ class Finalizer:
         observed, evidence = call.observed, call.evidence
         weights = None if call.weights is None else call.weights()
         self._masks.split(observed)
-        if self.heads is not None and pending.observed.axes != AXES:  # else they were selected
+        if self.heads is not None and pending.observed.axes != AXES:  # else already selected
             check_heads(self.heads, H := observed.query.shape[1], pending.name)
             observed = observed.of_heads(self.heads)
             if weights is None:
@@ -119,15 +119,15 @@ class Finalizer:
         )  # fmt: skip
 
     def _real_tokens(self, pending: PendingCall, call: Observed, parts: int) -> list[RealTokens]:
-        """Return the real tokens of each sequence, shared by layers with the same mask."""
+        """Return the real tokens of each sequence; layers with the same mask share them."""
         real = pending.inputs.real(call, pending.in_decoder)
         _, _, N, M = call.shape
         is_of_layer = call.door == MULTIHEAD and call.cross is False and N == M
         if is_of_layer and real.keys is None and call.mask is not None:
-            real = TokenMasks(visible_keys(call))  # hooks of its layers get no padding mask
-        cached = pending.inputs.cached  # tells whether the cache has empty slots after its tokens
+            real = TokenMasks(visible_keys(call))  # hooks do not receive the padding mask
+        cached = pending.inputs.cached  # a cache with more slots has empty ones after its tokens
         is_full = parts > 1 or (cached is not None and cached + N >= M)
-        # compared by id(), as == of tensors compares entries; stored, so that ids stay valid
+        # compared by id(); the tables are stored so that their ids stay valid
         tables = (call.mask, call.bias, real.keys, real.queries)
         key = (*map(id, tables), *call.shape, call.cross, is_full)
         tokens = next((shared for other, _, shared in self._tokens if other == key), None)
@@ -137,23 +137,23 @@ class Finalizer:
         return tokens
 
     def _kind(self, pending: PendingCall, observed: Observed, tokens: list[RealTokens]) -> str:
-        """Return the kind of a call. Keys that grew by the number of queries are a cache."""
+        """Return the kind of a call; keys that grow by the number of queries are a cache."""
         N, name, pass_index = observed.shape[2], pending.name, pending.pass_index
-        # without the empty slots of a cache
+        # the number of keys without the empty slots of a cache
         M = max((real.keys.numel() for real in distinct(tokens)), default=0)
         kind = kind_of(observed, name, tokens)
-        before, last = self._lengths.get(name, (M, pass_index))
+        last_M, last_pass = self._lengths.get(name, (M, pass_index))
         self._lengths[name] = M, pass_index
-        # several queries in one pass may be pooled tokens, not a cache that grows
-        may_grow = N == 1 or pass_index > last
-        has_grown = may_grow and 0 < M - before == N * max(1, pass_index - last)
+        # several queries in the same pass may be pooled tokens instead
+        may_grow = N == 1 or pass_index > last_pass
+        has_grown = may_grow and 0 < M - last_M == N * max(1, pass_index - last_pass)
         return "causal" if kind == "cross" and not observed.cross and has_grown else kind
 
     def _ids_of(
         self, pending: PendingCall, observed: Observed, tokens: list[RealTokens], kind: str
     ) -> Ids:
         """Return the token ids of queries and keys by position."""
-        # layers of encoder or decoder that share a mask have the same tokens
+        # all layers of the encoder, or of the decoder, that share a mask have the same ids
         inputs, in_decoder = pending.inputs, pending.in_decoder
         key = kind, *observed.shape, in_decoder, id(tokens), observed.cross, inputs.number
         if key not in self._ids:
@@ -162,26 +162,26 @@ class Finalizer:
 
 
 def _is_finite(table: Tensor) -> bool:
-    """Whether all numbers are finite; their sum is faster than a test of each."""
+    """Whether the sum of all numbers is finite, which is faster than a test of each number."""
     return bool(table.sum(dtype=torch.promote_types(table.dtype, torch.float32)).isfinite())
 
 
 def _is_near(observed: Observed, weights: Tensor, tokens: list[RealTokens], near: float) -> bool:
-    """Whether the attention inputs reproduce the weights of the tape, on real tokens."""
+    """Whether the attention inputs reproduce the weights of the tape for all real queries."""
     rows = torch.cat([real.queries for real in distinct(tokens)]).unique()
     return tape_inputs.is_near(observed, weights, rows, near)
 
 
 def _with_weights(tokens: list[RealTokens], weights: Tensor) -> list[RealTokens]:
-    """Return the tokens without the masks that hide a nonzero weight."""
+    """Return the tokens, without each mask that hides a nonzero weight."""
     checked: dict[int, RealTokens] = {}
-    for row, real in enumerate(tokens):
+    for sequence, real in enumerate(tokens):
         if id(real) in checked:
             continue
         mask = real.mask
         if mask is not None:
             table = mask.crop((weights.shape[1], len(real.queries), len(real.keys)))
-            crop = weights[row][:, real.queries][:, :, real.keys]
+            crop = weights[sequence][:, real.queries][:, :, real.keys]
             if bool((crop.to(table.device).masked_fill(table, 0.0) > 0).any()):
                 mask = None
         checked[id(real)] = real._replace(mask=mask)

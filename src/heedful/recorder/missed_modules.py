@@ -1,4 +1,4 @@
-"""Finds modules that look like attention and ran, but in which no door recorded a call."""
+"""Finds modules that look like attention and ran, but of which no call was recorded."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from heedful.recording.module_names import Modules, is_in, plain_name
 
-NO_ATTENTION = "Output|Norm|Mask|Embed|Pool|Config|Bias|Dropout"  # as in AttentionOutput
+NO_ATTENTION = "Output|Norm|Mask|Embed|Pool|Config|Bias|Dropout"  # such as AttentionOutput
 ATTENTION_NAME = re.compile(rf"att(entio)?n(?!.*({NO_ATTENTION}))", re.I)
-# Names of the children or parameters that project to queries and keys
+# Names of children or parameters that project to queries and keys
 PROJECTIONS = (
     {"q_proj", "k_proj"}, {"query", "key"}, {"to_q", "to_k"}, {"to_q", "to_kv"}, {"wq", "wk"},
     {"w_q", "w_k"}, {"q", "k"}, {"q", "kv"}, {"q_lin", "k_lin"}, {"linear_q", "linear_k"},
@@ -28,10 +28,10 @@ NOTHING = (
 def modules_without_calls(
     modules: Modules, ran: Collection[str], reported: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the name of each attention module that ran without a call, and a reason.
+    """Yield the name of each attention module that ran without a recorded call, and a reason.
 
-    `ran` and `reported` are names of modules that ran, and that had a call or were missed. A call
-    counts for its module, all modules around it, and direct children, which may compute parts.
+    `ran`: the names of all modules that ran. `reported`: of those with a call or a reported reason.
+    A call counts for its module, for all modules around it, and for its direct children.
     """
     named = {plain_name(name): module for module, name in modules.items()}
     reasons = {name: why for name, module in named.items() if (why := _attention_like(module))}
@@ -42,11 +42,11 @@ def modules_without_calls(
         has_call = any(is_in(inner, name) for inner in reported)
         has_call = has_call or name.rpartition(".")[0] in reported
         if name in ran and is_innermost and not has_call:
-            yield name or type(named[name]).__name__, f"{why}, and no attention was seen in it"
+            yield name or type(named[name]).__name__, f"{why}, but no attention was detected in it"
 
 
 def _attention_like(module: Any) -> str:
-    """Return why a module looks like attention; "" if it does not."""
+    """Return a reason why a module looks like attention; "" if it does not."""
     members = (*module._modules.items(), *module._parameters.items())  # faster than the methods
     names = tuple(name for name, member in members if member is not None)
     is_torchs = type(module).__module__.startswith("torch.nn.modules.")

@@ -1,9 +1,9 @@
-"""The stack of running modules of a model, kept by forward hooks that push and pop.
+"""The stack of running modules of a model. Forward hooks push and pop each module.
 
-Layers of torch without submodules, such as a linear layer, get no hook. A hook on one of torch's
-encoder layers would disable its fused path, and scripted modules accept no hooks; both are watched
-by process-wide hooks. A `forward` that is called directly runs no hook, so its calls get the name
-of the enclosing module.
+Layers of torch without submodules, such as a linear layer, have no hook. A hook on a
+`TransformerEncoderLayer` would disable its fused kernel, and scripted modules accept no hooks: for
+both kinds, process-wide hooks are used. If `forward` is called directly, no hook runs, and its
+calls of attention get the name of the enclosing module.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from heedful.recorder.tracing import is_traced
 from heedful.recording.module_names import Modules, is_in, plain_name, side_of
 
 _graph_task = torch._C._current_graph_task_id  # the backward pass that runs now; -1 without one
-SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
+SENSES = ("vision", "visual", "image", "audio", "speech")  # in names of modules without text
 
 
 class Hook:
-    """A module hook that does not prevent copying and saving the module.
+    """A module hook with which the module can still be copied and saved.
 
     A copy of the module shares the hook. A hook that is loaded from a file does nothing.
 
-    running: the stack that it updates; None once the recording has ended.
-    names: the modules that it watches, by their `id`.
+    running: the stack that it updates; None after the end of the recording.
+    names: the names of the modules that it watches, by `id(module)`.
     """
 
     __slots__ = ("names", "running")
@@ -48,7 +48,7 @@ class Hook:
         """Do nothing."""
 
     def disconnect(self) -> None:
-        """Release the recording."""
+        """Release the stack, so that the hook does nothing from now on."""
         self.running, self.names = None, {}
 
     def __deepcopy__(self, memo: dict) -> Hook:
@@ -58,15 +58,16 @@ class Hook:
         return Hook, ()
 
 
-# Parts of class names of modules that never attend
+# Parts of the class names of modules that never attend
 WITHOUT_ATTENTION = ("Norm", "Activation", "Rotary")
 
 
 class Frame(NamedTuple):
     """A running module and its arguments.
 
-    number: counts passes, or calls of models of heedful and transformers.
-    run: counts the calls of this module in the pass.
+    number: the number of the pass; for a model of heedful or transformers inside another model, the
+        number of its call.
+    run: the index of this call of the module in the pass.
     cached: the number of tokens in the cache among the arguments; None if unknown.
     """
 
@@ -82,13 +83,12 @@ class Frame(NamedTuple):
 class ModuleStack:
     """A context that tracks the running modules of a model and the number of the pass.
 
-    A pass begins when the model is called from outside, or when a part of it is called from outside
-    for the second time. Calls in other threads, traced calls and the repeated calls of gradient
-    checkpointing are ignored.
+    A pass begins when the caller runs the model, or runs the same part of it for the second time.
+    Calls in other threads, traced calls and repeated calls for gradient checkpointing are ignored.
 
     frames: the running modules, outermost first.
     pass_index: the number of the pass, from 0; -1 before the first.
-    root: the call from outside that began the pass.
+    root: the call that began the pass.
     ran: the names of the modules that were called.
     embedded_ids: the token ids that an `nn.Embedding` looked up last.
     ran_in_other_thread, was_traced: whether the model was called in another thread, or traced.
@@ -107,14 +107,14 @@ class ModuleStack:
         self._library_calls = 0
         self._runs: Counter[str] = Counter()  # calls of each module in this pass
         self._has_encoder = any("encoder" in name for name in modules.values())
-        self._outer: set[str] = set()  # modules that were called from outside in this pass
+        self._outer: set[str] = set()  # modules that the caller ran in this pass
         self._hooks: tuple[Hook, ...] = ()
         self._handles: list[RemovableHandle] = []
         self._thread = threading.get_ident()
 
     def __enter__(self) -> ModuleStack:
         self._thread = threading.get_ident()
-        # keyed by id(), so that copies are not watched; self.modules keeps the ids valid
+        # keys are ids, so copies are not watched; self.modules keeps the ids valid
         hooked, unhooked = dict[int, str](), dict[int, str]()
         fused = _fused(self.modules)
         enter, leave = self._hooks = _Entering(self, hooked), _Leaving(self, hooked)
@@ -164,7 +164,7 @@ class ModuleStack:
 
     @property
     def text_frame(self) -> Frame:
-        """The call of the outermost model of heedful or transformers, else that from outside."""
+        """The call of the outermost model of heedful or transformers, or else of the pass."""
         library_frame = None if self.is_library_model else self._library_frame
         return library_frame or self.root or self.frames[0]
 
@@ -175,17 +175,17 @@ class ModuleStack:
 
     @property
     def reads_text(self) -> bool:
-        """Whether the running module is outside of all parts for images and sound."""
+        """Whether the running module is not in a part for images or sound."""
         parts = self.frames[-1].name.lower().split(".")
         return not any(sense in part for part in parts for sense in SENSES)
 
     def _push(self, name: str, module: nn.Module, arguments: tuple, keywords: dict) -> None:
         if threading.get_ident() != self._thread:
-            # ignore hooks on copies after the end, and recomputation by gradient checkpointing
+            # not for copies of the model after the end, and not for gradient checkpointing
             self.ran_in_other_thread |= self._thread != -1 and _graph_task() == -1
             return
         if self.frames and module is self.model:
-            self.frames.clear()  # Ctrl-C ended its last call, and torch then runs no hook
+            self.frames.clear()  # Ctrl-C interrupted its last call: then torch runs no hook
         frame = Frame(name, module, arguments, keywords, run=self._runs[name])
         if not self.frames and is_traced((*arguments, *keywords.values())):
             self.was_traced = True
@@ -246,12 +246,12 @@ class _Leaving(Hook):
 
 def class_of(module: Any) -> type:
     """Return the class of a module; of a compiled module, the class of the original."""
-    children = module._modules  # a scripted module has no dict here, but an object without `get`
+    children = module._modules  # of a scripted module, an object without `get`
     return type(children["_orig_mod"] if "_orig_mod" in children else module)  # noqa: SIM401
 
 
 def is_library_model(module: Any) -> bool:
-    """Whether a module is a module of heedful or a model of transformers (not a part of one)."""
+    """Whether a module is a module of heedful, or a complete model of transformers."""
     kind = class_of(module)
     package = kind.__module__.partition(".")[0]
     return package == "heedful" or (package == "transformers" and hasattr(kind, "post_init"))
@@ -260,14 +260,14 @@ def is_library_model(module: Any) -> bool:
 def _cached(values: tuple) -> int | None:
     """Return the number of tokens in the first cache of transformers; None if unknown."""
     for value in values:
-        with suppress(Exception):  # most values have no such method, and caches of states raise
+        with suppress(Exception):  # most values lack the method, and caches of states raise
             return int(value.get_seq_length())
     return None
 
 
 def _may_attend(module: nn.Module) -> bool:
-    """Whether to watch a module: not torch's leaf layers and norms, which cannot attend and whose
-    hooks take longer than all others; but embeddings, for their token ids."""
+    """Whether to watch a module. Leaf layers of torch and norms cannot attend, and would have most
+    of the hooks. An embedding is watched for its token ids."""
     if module._modules or isinstance(module, nn.Embedding):
         return True
     kind = type(module)
@@ -276,8 +276,8 @@ def _may_attend(module: nn.Module) -> bool:
 
 
 def _fused(modules: Modules) -> set[str]:
-    """Return the names of torch's encoder layers and all their submodules; none of a compiled
-    model, which runs uncompiled, and for which torch warns of process-wide hooks."""
+    """Return the names of each `nn.TransformerEncoderLayer` and all its submodules; none if the
+    model is compiled, as torch would warn of process-wide hooks."""
     kind = nn.TransformerEncoderLayer
     layers = [name for layer, name in modules.items() if isinstance(layer, kind)]
     if not layers or any("_orig_mod" in name for name in modules.values()):

@@ -1,4 +1,4 @@
-"""`Observed`: a call of attention as a door reports it to the recorder."""
+"""`Observed`: a call of attention as a door reports it to `record`."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from torch import Tensor
 
 from heedful.ops.indexing import of_heads
 from heedful.ops.masks import Mask
-from heedful.recording.evidence import Finish
+from heedful.recording.evidence import Epilogue
 
 if TYPE_CHECKING:
     from heedful.recorder.doors.tape import TapedCall
 
-# How a door reports a call: report(build, *arguments), where `build` returns an `Observed`. An
-# error in `build` does not end the forward pass.
+# A door reports a call by report(build, *arguments), where `build(*arguments)` returns an
+# `Observed`. An error in `build` does not end the forward pass of the model.
 Report: TypeAlias = Callable[..., None]
 
-AXES = "b h n d"  # the axes of the query at most doors
+AXES = "b h n d"  # the standard axes of the query
 
 
 class TokenMasks(NamedTuple):
-    """Boolean tables of the real tokens (True = no padding), for R texts of the batch.
+    """Boolean tables of the real tokens (True = not padding) of R texts.
 
-    keys, queries: (R, M) and (R, N); None if unknown. In self-attention the queries follow from the
-        keys at the same positions.
-    is_guess: use the tables only if the call's mask hides all other keys from every query.
+    keys, queries: (R, M) and (R, N); None if unknown. In self-attention, unknown queries follow
+        from the keys at the same positions.
+    is_guess: use the tables only if the mask of the call hides all other keys from every query.
     """
 
     keys: Tensor | None = None
@@ -41,19 +41,20 @@ class Observed:
     """One call of attention for a batch B, with H query heads, G key heads, N queries, M keys.
 
     query (B, H, N, d), key (B, G, M, d), value (B, G, M, v), output (B, H, N, v): the tensors of
-        the model; by hand, the factors and results of its products, (b, N, d) and so on.
-    mask: a mask of `ops.masks` or of flex attention, or boolean with True = may attend, or added to
-        the scores. bias: added to the scores. Both broadcast to (B, H, N, M).
-    sinks: (H,), or (B, H, N) if each query has its own.
-    sums: (B, H, N), the log-sum-exp of each row, if the kernel returned it.
+        the model. For attention by hand, the tensors of `TapedCall`, with axes not yet arranged.
+    mask: a mask of `ops.masks` or of flex attention, a boolean tensor (True = may attend), or a
+        tensor that is added to the scores. bias: added to the scores, too. Both broadcast to
+        (B, H, N, M).
+    sinks: logits of learned sinks, (H,), or (B, H, N) if each query has its own.
+    sums: the log-sum-exp of each row, (B, H, N); None if the kernel did not return it.
     axes: the axes of the query in the notation of `record(axes=)`; "" if unknown.
     texts: the number of texts in the batch; 0 if unknown.
-    cross, causal: the kind of the call; None if unknown.
-    real: the real tokens, if the call was passed a padding mask.
-    why: why the output cannot be compared with the weights; "" if it can.
-    finish: the operations of a fused kernel after attention; the output is then (B, 1, N, D).
-    part: the submodule that attends, if the kernel computes all of the running module.
-    taped: the tape of a call by hand.
+    cross, causal: whether it is cross-attention, or causal; None if unknown.
+    real: the real tokens; None if the call was not passed a padding mask.
+    why: the reason why the output cannot be compared with the weights; "" if it can.
+    epilogue: the operations of a fused kernel after attention; the output is then (B, 1, N, D).
+    part: the name of the submodule that attends, if the kernel runs the module around it; else "".
+    taped: the tape of attention by hand; else None.
     """
 
     query: Tensor
@@ -73,7 +74,7 @@ class Observed:
     causal: bool | None = None
     real: TokenMasks | None = None
     why: str = ""
-    finish: Finish | None = None
+    epilogue: Epilogue | None = None
     part: str = ""
     taped: TapedCall | None = None
 
@@ -83,23 +84,20 @@ class Observed:
         return *self.query.shape[:3], self.key.shape[2]
 
     def of_heads(self, heads: Sequence[int]) -> Observed:
-        """Return the call with these query heads alone, each with its own copy of its key head."""
+        """Return the call with only these query heads, each with its own copy of its key head."""
         index = torch.tensor(heads, device="cpu")
         key_index = index // (self.query.shape[1] // self.key.shape[1])
         sinks = self.sinks
         if sinks is not None:
             sinks = sinks[index] if sinks.ndim == 1 else sinks[:, index]
         return replace(
-            self,
-            query=self.query[:, index],
-            key=self.key[:, key_index],
+            self, query=self.query[:, index], key=self.key[:, key_index],
             value=None if self.value is None else self.value[:, key_index],
             output=None if self.output is None else self.output[:, index],
-            mask=_mask_of_heads(self.mask, index),
+            mask=_mask_of_heads(self.mask, index), sinks=sinks,
             bias=None if self.bias is None else of_heads(self.bias, index),
-            sinks=sinks,
             sums=None if self.sums is None else self.sums[:, index],
-        )
+        )  # fmt: skip
 
 
 def _mask_of_heads(mask: Any, heads: Tensor) -> Any:

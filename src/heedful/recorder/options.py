@@ -34,42 +34,38 @@ class Options(NamedTuple):
         cls, model: nn.Module, axes: Any, layers: Any, heads: Any, values: bool, dtype: Any,
         every: Any, budget: Any, tokenizer: Any,
     ) -> Options:  # fmt: skip
-        """Return the options for a model; raise `ArgumentError` for an invalid argument."""
+        """Return the checked options; raise `ArgumentError` for an invalid argument."""
         if dtype is not None and dtype not in DTYPES:
             raise ArgumentError(
                 f"dtype={dtype!r}", expected="torch.float16, bfloat16, float32 or float64, or None"
             )
         return cls(
-            check_axes(axes, model),
-            _numbers("layers", layers),
-            _numbers("heads", heads),
-            values,
-            dtype,
-            integer("every", every, least=1),
-            None if budget is None else integer("budget", _integer(budget), least=0),
+            check_axes(axes, model), _numbers("layers", layers), _numbers("heads", heads),
+            values, dtype, integer("every", every, minimum=1),
+            None if budget is None else integer("budget", _integer(budget), minimum=0),
             None if tokenizer is None else token_labeller(tokenizer),
-        )
+        )  # fmt: skip
 
     def check_layers(self, recorded: Mapping[str, int | None]) -> None:
-        """Raise `ArgumentError` for a layer without a call, given the layers by module name."""
+        """Raise `ArgumentError` if a requested layer is not among the recorded ones."""
         missing = [layer for layer in self.layers or () if layer not in recorded.values()]
         if not recorded or not missing:
             return
         numbers = sorted({layer for layer in recorded.values() if layer is not None})
-        expected = f"no layers: names such as {next(iter(recorded))} have no number"
+        expected = f"no layers=, as names such as {next(iter(recorded))} have no number"
         if numbers:
             expected = f"numbers from {numbers[0]} to {numbers[-1]}, as in the names of this model"
-        raise ArgumentError(f"no layer {missing[0]} was seen", expected=expected)
+        raise ArgumentError(f"no layer {missing[0]} was recorded", expected=expected)
 
 
 def check_heads(heads: list[int], count: int, name: str) -> None:
-    """Raise `ArgumentError` for heads that a module does not have."""
+    """Raise `ArgumentError` if the module `name` with `count` heads does not have these heads."""
     if max(heads) >= count:
         raise ArgumentError(f"head {max(heads)} of {name}", expected=f"heads from 0 to {count - 1}")
 
 
 def _numbers(name: str, values: Any) -> list[int] | None:
-    """Return layer or head numbers as a list without duplicates; None means all."""
+    """Return the numbers of layers or heads as a list; raise `ArgumentError` if invalid."""
     if values is None:
         return None
     is_list = isinstance(values, Iterable) and getattr(values, "ndim", 1) == 1

@@ -68,23 +68,23 @@ def record(
         tokenizer: names the tokens in `call.tokens`: a tokenizer of heedful or transformers, a
             processor with one, or a function from a list of ids to a list of strings. The model
             must be passed token ids, a table of integers (texts, tokens).
-        axes: the axes of the queries by module name, in the notation of einops:
-            `{"encoder.*.attn": "(h b) n d"}` has b texts, h heads, n queries of width d; g are
-            groups of heads that share a key, other letters parts of a text. Default: as the layer
-            documents, or the usual order, which `call.layout` reports.
+        axes: the axes of the queries by module name, in the notation of einops, as
+            `{"encoder.*.attn": "(h b) n d"}` for h heads, b texts, n queries of width d. The letter
+            g stands for groups of heads that share a key, all others for parts of a text. Default:
+            as the layer documents, or else the usual order. `call.layout` reports which.
         layers: the layers to record, by the numbers in the module names; default all.
-        heads: the query heads to record, with the key heads that they share; default all.
-        values: also store the values, for `value_norm`.
-        dtype: the type in which queries and keys are stored; default that of the model.
+        heads: the query heads to record, with their key heads; default all.
+        values: whether to store the values, too, for `value_norm`.
+        dtype: the type in which queries and keys are stored; default: the type that the model uses.
         every: record every n-th forward pass, beginning with the first.
-        budget: bytes of memory for the recording; later calls are stored in temporary files, which
-            are removed with the recording. Default no limit.
+        budget: the maximum memory of the recording, in bytes. Further calls are stored in temporary
+            files, which are removed with the recording. Default: no limit.
 
     Yields:
-        a `Recording`, which fills as the model runs.
+        a `Recording`, to which each call is added while the model runs.
 
     Raises:
-        ArgumentError: not a module, or a model whose attention cannot be recorded faithfully.
+        ArgumentError: an invalid argument, or a model whose attention is not a map.
         SaveError: the budget is exceeded and the disk is full.
 
     >>> from heedful.models import GPT, GPTConfig
@@ -99,11 +99,11 @@ def record(
     recording = Recording(budget=options.budget, naming=options.naming)
     running, stack = ModuleStack(model, modules), ExitStack()
     recorder = _Recorder(recording, running, options)
-    again = functools.partial(
+    record_again = functools.partial(
         record, tokenizer=tokenizer, axes=axes, layers=layers, heads=heads, values=values,
         dtype=dtype,
     )  # fmt: skip
-    recording.probe = functools.partial(verify, again, recorder.finalizer)
+    recording.probe = functools.partial(verify, record_again, recorder.finalizer)
     try:
         _enter_doors(recorder, stack)
         yield recording
@@ -130,15 +130,15 @@ def _enter_doors(recorder: _Recorder, stack: ExitStack) -> None:
 
 
 class _Recorder:
-    """Adds name, layer and pass to each reported call, and stores the requested calls."""
+    """Stores each reported call that is requested, with its module, layer and pass."""
 
     def __init__(self, recording: Recording, running: ModuleStack, options: Options) -> None:
         self.recording, self.running, self.options = recording, running, options
-        self.names: dict[str, int | None] = {}  # the modules that attend, with their layers
+        self.names: dict[str, int | None] = {}  # layers by name of the modules that attend
         self.image: tuple[int, int] | None = None
         self.claimed = False
         self.tape: Tape | None = None  # None unless operations are watched
-        weak = weakref.proxy(recording)  # the recording refers to its finalizer
+        weak = weakref.proxy(recording)  # no cycle: the recording refers to its finalizer
         self.finalizer = Finalizer(options, lambda *reason: weak.add_missed(*reason))
         recording.finalize = self.finalizer
         self._blocks = Blocks(running.modules)
@@ -153,7 +153,7 @@ class _Recorder:
         self._begin_pass()
 
     def _begin_pass(self) -> None:
-        """Clear what the layers of a pass share."""
+        """Clear everything that the layers of a pass share."""
         self._pass = self.running.pass_index
         self._inputs: list[tuple[Frame, Tensor | None, Inputs]] = []
         self._mask_copies: dict[tuple[int, ...], tuple[Any, Any]] = {}
@@ -162,8 +162,8 @@ class _Recorder:
             self.tape.end_pass()
 
     def is_followed(self) -> bool:
-        """Whether the operation that runs now is the model's, and not part of a claimed call."""
-        running = self.running  # this runs for each operation, so it must be fast
+        """Whether the running operation is the model's, and not part of a claimed call."""
+        running = self.running  # this method runs for each operation, so it must be fast
         if self.claimed or not running.frames or dispatch.is_running():
             return False
         if running.pass_index != self._pass:
@@ -171,7 +171,7 @@ class _Recorder:
         return running.is_active and not self._is_in_torch_func()
 
     def _is_in_torch_func(self) -> bool:
-        """Whether the pass is inside torch.func, where shapes lack the batch axis."""
+        """Whether the pass is inside torch.func, where tensors lack their batch axis."""
         if self._in_torch_func is None:
             root = self.running.root
             inputs = () if root is None else (*root.arguments, *root.keywords.values())
@@ -200,7 +200,7 @@ class _Recorder:
         if running.pass_index >= 0 and not (self.names or missed):
             self.recording.add_missed(name, LookupError(NOTHING))
 
-    def is_wanted(self) -> bool:
+    def should_record(self) -> bool:
         """Whether to record a call that runs now: its pass is recorded, and no door claims it."""
         is_recorded = self.running.is_active and self.running.pass_index % self.options.every == 0
         return is_recorded and not (self.claimed or dispatch.is_running())
@@ -208,24 +208,24 @@ class _Recorder:
     @contextmanager
     def claim(self) -> Iterator[bool]:
         """Yield whether to record the call that runs inside, and hide it from all other doors."""
-        if not self.running.is_active:  # in another thread, a claim would hide calls of this one
+        if not self.running.is_active:  # a claim of another thread would hide calls of this one
             yield False
             return
-        is_wanted, before, self.claimed = self.is_wanted(), self.claimed, True
+        should_record, was_claimed, self.claimed = self.should_record(), self.claimed, True
         try:
-            yield is_wanted
+            yield should_record
         finally:
-            self.claimed = before
+            self.claimed = was_claimed
 
     def report(self, build: Callable[..., Observed], *arguments: Any, **keywords: Any) -> None:
-        """Record the call that `build` returns; an error in it is added to `recording.missed`."""
-        if not self.is_wanted():
+        """Record the call that `build` returns; if it raises, report the reason as missed."""
+        if not self.should_record():
             return
         name = self.running.name
-        if is_traced():  # the model itself traces a part
+        if is_traced():  # the model traces a part of itself
             self.miss(name, TRACED)
             return
-        # no_grad costs as much as a small product
+        # entering no_grad takes as long as a small product
         with recording_paused(), torch.no_grad() if torch.is_grad_enabled() else nullcontext():
             try:
                 call = self._pending(name, build(*arguments, **keywords))
@@ -236,12 +236,12 @@ class _Recorder:
                 return
         if call is not None:
             self.recording.add(call)
-            if call.evidence.finish is not None:  # it uses parameters, which may change later
+            if call.evidence.epilogue is not None:  # check now: parameters in it may change later
                 for capture in self.recording._captures[-1:]:
                     _ = capture.check
 
     def _pending(self, name: str, observed: Observed) -> PendingCall | None:
-        """Return the call with its place in the model; None if its layer is not requested."""
+        """Return the call with its name, layer and pass; None if its layer is not requested."""
         running = self.running
         if running.pass_index != self._pass:
             self._begin_pass()
@@ -278,10 +278,10 @@ class _Recorder:
         )  # fmt: skip
 
     def _copy_tensors(self, observed: Observed) -> Evidence:
-        """Copy the tensors that the model may change, and return what the call is checked by."""
+        """Copy the tensors that the model may change, and return the evidence for the check."""
         query, key, value, output = observed.query, observed.key, observed.value, observed.output
-        dtype, kinds = self.options.dtype, {query.dtype, self.options.dtype or query.dtype}
-        evidence = evidence_of(value, output, kinds, why=observed.why, finish=observed.finish)
+        dtype, dtypes = self.options.dtype, {query.dtype, self.options.dtype or query.dtype}
+        evidence = evidence_of(value, output, dtypes, why=observed.why, epilogue=observed.epilogue)
         if observed.sums is not None and output is not None and dtype in (None, query.dtype):
             evidence = with_sums(evidence, observed.sums, query, output)
         if observed.taped is None:
@@ -296,7 +296,7 @@ class _Recorder:
         return evidence
 
     def _shared_copy(self, mask: Any) -> Any:
-        """Copy a mask or bias; the layers of a pass that share it also share the copy."""
+        """Copy a mask or bias; layers of a pass that share it also share the copy."""
         if mask is None:
             return None
         tables = tables_of(mask) if isinstance(mask, Mask) else [mask]
@@ -304,16 +304,16 @@ class _Recorder:
         if not tensors:  # a function, or a mask of numbers
             return mask
         if any(table.is_inference() for table in tensors) or torch.is_inference_mode_enabled():
-            return _copy_mask(mask)  # inference tensors have no version
+            return _copy_mask(mask)  # without a version, changes would not be detected
         key = id(mask), *(table._version for table in tensors)
         if key not in self._mask_copies:
             self._mask_copies[key] = mask, _copy_mask(mask)
         return self._mask_copies[key][1]
 
     def _pass_inputs(self) -> Inputs:
-        """The inputs that hold the texts and masks of the running call."""
+        """Return the arguments with the texts and masks of the running call."""
         text_frame, root = self.running.text_frame, self.running.root
-        # if the caller runs the model part by part, the part has no ids among its arguments
+        # if the caller runs one part after another, a part may not be passed the ids
         is_part = text_frame is root and text_frame.module is not self.running.model
         embedded_ids = self.running.embedded_ids if is_part else None
         for frame, ids, inputs in self._inputs:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.ops.masks import Mask
-from heedful.recorder.axes.axes_notation import pattern_for, told_order
+from heedful.recorder.axes.axes_notation import order_from_pattern, pattern_for
 from heedful.recorder.axes.pass_inputs import Inputs
 from heedful.recorder.axes.usual_order import HEADS, PARTS, TEXTS, Order, Sizes, usual_order
 from heedful.recorder.doors import tape_inputs
@@ -28,12 +28,12 @@ TOLD = Layout("told")
 class PendingCall(NamedTuple):
     """A call as recorded in the forward pass, before its axes are arranged.
 
-    observed: with copies of all tensors that the model may change.
-    evidence: rows of the output, to check the call against.
-    number: counts the calls of the recording.
-    runs: the running modules, outermost first: the name of each, and the count of its call.
+    observed: the call; tensors that the model may change are copied.
+    evidence: rows of the output, for the check of the call.
+    number: the index of the call among all calls of the model.
+    runs: the running modules, outermost first: each one's name, and index of its call in the pass.
     inputs: the arguments of the pass. widths, lengths: see `usual_order.Sizes`.
-    in_decoder, names_tokens: whether it is in a decoder, and its inputs have token ids.
+    in_decoder, names_tokens: whether it is in a decoder, and may be labelled with token ids.
     """
 
     observed: Observed
@@ -54,8 +54,9 @@ class ArrangedCall(NamedTuple):
     """A call with its axes in order.
 
     texts, parts: the number of texts, and of parts (such as windows) of each text.
-    weights: of a call by hand, a function that returns the map (S, H, N, M) of its tape.
-    first, of_texts: of a call of only some texts: the first one, and the number of all texts.
+    weights: a function that replays the map (S, H, N, M) of a call by hand; else None.
+    first, of_texts: the batch index of its first text, and the number of texts in the batch, if the
+        call has only some of them.
     """
 
     observed: Observed
@@ -69,14 +70,14 @@ class ArrangedCall(NamedTuple):
 
 
 def arrange(pending: PendingCall, axes: Mapping[str, str]) -> ArrangedCall:
-    """Arrange the axes of a call as its door, the user (`axes`) or the usual order names them.
+    """Arrange the axes of a call as its door, the user (`axes`) or the usual order specifies.
 
     Raises:
         ArgumentError: no rule fits the axes.
-        TypeError: a softmax without a product of queries and keys, over no axis of tokens.
+        TypeError: the scores are not a product, and the softmax is not over an axis of tokens.
     """
     observed = pending.observed
-    texts, other = pending.inputs.texts(observed.query.shape[-2])
+    texts, other_texts = pending.inputs.texts(observed.query.shape[-2])
     texts = observed.texts or texts
     if observed.axes == AXES:
         B = len(observed.query)
@@ -85,12 +86,12 @@ def arrange(pending: PendingCall, axes: Mapping[str, str]) -> ArrangedCall:
     cells = cells_of_call(observed)
     pattern = pattern_for(axes, pending.name) or observed.axes
     if pattern:
-        order, layout = told_order(pattern, cells, texts), TOLD
+        order, layout = order_from_pattern(pattern, cells, texts), TOLD
         if texts is not None and order.count(TEXTS) not in (1, texts):
-            why = f"axes= implies {order.count(TEXTS)} texts, and the inputs {texts}"
+            why = f"axes= implies {order.count(TEXTS)} texts, but the inputs have {texts}"
             layout = Layout("guessed", why)
         return in_order(pending, cells, order, layout)
-    order, layout = _usual(cells, Sizes(texts, other, pending.widths, pending.lengths))
+    order, layout = _usual(cells, Sizes(texts, other_texts, pending.widths, pending.lengths))
     if observed.taped is not None and not observed.taped.has_product:
         layout = _layout_of_weights(order, layout, pending.lengths)
     return in_order(pending, cells, order, layout)
@@ -109,7 +110,7 @@ def _usual(cells: Cells, sizes: Sizes) -> tuple[Order, Layout]:
 
 
 def cells_of_call(observed: Observed) -> Cells:
-    """Return the axes of a call before they are named: those of its softmax or its kernel."""
+    """Return the axes of a call, those of its softmax or kernel, before their roles are known."""
     if observed.taped is not None:
         return cells_of(observed.taped)
     B, H, N, M = observed.shape
@@ -127,11 +128,11 @@ def in_order(pending: PendingCall, cells: Cells, order: Order, layout: Layout) -
     texts, parts = order.count(TEXTS), order.count(PARTS)
     observed, evidence = pending.observed, pending.evidence
     if (taped := observed.taped) is not None:
-        inputs = tape_inputs.read_inputs(observed, taped, cells, order.arranged)
+        inputs = tape_inputs.read_inputs(observed, taped, cells, order.arrange)
         if observed.value is not None:
-            value = tape_inputs.values_of(observed.value, taped, cells, order.arranged)
+            value = tape_inputs.values_of(observed.value, taped, cells, order.arrange)
             inputs.value = value.expand(len(inputs.query), *value.shape[1:])
-        weights = functools.partial(tape_inputs.replayed_map, taped, order.arranged)
+        weights = functools.partial(tape_inputs.replayed_map, taped, order.arrange)
         return ArrangedCall(inputs, evidence, layout, texts, parts, weights)
     shape = (texts * parts, *(order.count(role) for role in (HEADS, QUERIES, KEYS)))
     if shape != observed.shape or not order.is_in_order:
@@ -142,40 +143,38 @@ def in_order(pending: PendingCall, cells: Cells, order: Order, layout: Layout) -
 def _moved(
     observed: Observed, evidence: Evidence, cells: Cells, order: Order
 ) -> tuple[Observed, Evidence]:
-    """Permute the axes of a kernel's call."""
+    """Permute the axes of a call of a fused kernel."""
     H, N = observed.shape[1:3]
 
     def rows(table: Tensor, index: Tensor) -> Tensor:
         """Select rows of a table (B, H, n, …) by their index in its flattened B × H × n rows."""
         return table.flatten(0, 2)[index.to(table.device)]
 
-    of_queries = order.arranged(cells.queries)[..., 0]
-    of_keys = order.arranged(cells.keys)[:, :, 0].expand(len(of_queries), -1, -1)
+    query_rows = order.arrange(cells.queries)[..., 0]
+    key_rows = order.arrange(cells.keys)[:, :, 0].expand(len(query_rows), -1, -1)
 
     def columns(table: Tensor) -> Tensor:
-        return rows(_per_query_head(table, H), of_keys)
+        return rows(_per_query_head(table, H), key_rows)
 
     def permuted(table: Tensor) -> Tensor:
-        return order.arranged(table.reshape(*[1] * (4 - table.ndim), *table.shape))
+        return order.arrange(table.reshape(*[1] * (4 - table.ndim), *table.shape))
 
     mask = observed.mask
     if isinstance(mask, Mask):
         mask = mask.crop(observed.shape, device=observed.query.device)
     moved = replace(
-        observed,
-        query=rows(observed.query, of_queries),
-        key=columns(observed.key),
+        observed, query=rows(observed.query, query_rows), key=columns(observed.key),
         value=None if observed.value is None else columns(observed.value),
         mask=permuted(mask) if isinstance(mask, Tensor) else mask,
         bias=None if observed.bias is None else permuted(observed.bias),
-    )
+    )  # fmt: skip
     if evidence.values is None or evidence.outputs is None or moved.shape[2] != N:
-        why = evidence.why or "its kernel has other axes than its map"
+        why = evidence.why or "the axes of its kernel are not those of its map"
         return moved, replace(evidence, why=why, values=None, outputs=None, sums=None)
-    heads = order.arranged(cells.queries[:, :, :1])[:, :, 0, 0] // N  # index into B × H
+    heads = order.arrange(cells.queries[:, :, :1])[:, :, 0, 0] // N  # index into B × H
     outputs = evidence.outputs.flatten(0, 1)[heads.to(evidence.outputs.device)]
     values, sums = columns(evidence.values), evidence.sums
-    sums = None if sums is None else rows(sums, of_queries)
+    sums = None if sums is None else rows(sums, query_rows)
     return moved, replace(evidence, values=values, outputs=outputs, sums=sums)
 
 
@@ -186,8 +185,8 @@ def _per_query_head(table: Tensor, heads: int) -> Tensor:
 
 
 def _layout_of_weights(order: Order, layout: Layout, lengths: set[int]) -> Layout:
-    """Return the layout of weights whose scores are not a product of queries and keys."""
+    """Return the layout of weights that are recorded without queries and keys."""
     N, M = order.count(QUERIES), order.count(KEYS)
     if M not in lengths or (N > 1 and N not in lengths):
-        raise TypeError("a softmax without a product of queries and keys, over no axis of tokens")
+        raise TypeError("a softmax without a product of queries and keys, and not over tokens")
     return Layout("guessed", layout.why or "its scores are not a product of queries and keys")

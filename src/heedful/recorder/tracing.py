@@ -1,6 +1,7 @@
 """Detects whether torch traces a pass, as for an export, instead of computing numbers.
 
-A recorder's operations would become part of the graph, or read numbers that do not exist.
+A traced pass cannot be recorded: the operations of the recorder would become part of the graph, or
+read numbers that do not exist.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MODES = (_KEYS.FAKE, _KEYS.PROXY, _KEYS.FUNCTIONAL)
 
 
 def is_traced(arguments: Iterable[Any] = ()) -> bool:
-    """Whether torch traces operations now, or all tensors among the arguments are on "meta"."""
+    """Whether torch is tracing, or all tensors among the arguments are on the device "meta"."""
     if torch._C._get_tracing_state() is not None:
         return True
     if any(torch._C._get_dispatch_mode(mode) is not None for mode in MODES):

@@ -1,4 +1,8 @@
-"""`recording.verify`: determines the layouts of the first recorded pass by probing the model."""
+"""`recording.verify`: probes a model to determine the axes of the calls of its first recorded pass.
+
+The model runs again with the same inputs, to compare queries and keys with the recorded ones, and
+then with changed inputs (`axes/probe.py`).
+"""
 
 from __future__ import annotations
 
@@ -27,22 +31,23 @@ from heedful.recording.capture import Capture
 from heedful.recording.proof import Layout
 
 OTHER_PASS = "in the pass that recording.verify probed, its axes are in another order"
-Again = Callable[[nn.Module], AbstractContextManager[Recording]]
+Record = Callable[[nn.Module], AbstractContextManager[Recording]]
 
 
 def verify(
-    again: Again, finalizer: Finalizer, recording: Recording, model: nn.Module, inputs: Any,
+    record: Record, finalizer: Finalizer, recording: Recording, model: nn.Module, inputs: Any,
     progress: Callable[[float], None],
 ) -> None:  # fmt: skip
-    """Probe a model and correct the layouts of the first pass of its recording.
+    """Probe a model and correct the calls of the first pass of its recording.
 
     Args:
-        again: records the model with the arguments of the first recording.
+        record: `heedful.record` with the options of the recording.
         finalizer: the finalizer of the recording.
         recording, model, inputs, progress: as in `Recording.verify`.
 
     Raises:
-        ArgumentError: not a module, or inputs that are not those of the recording.
+        ArgumentError: not a module, inputs that are not those of the recording, or a model whose
+            calls differ between two passes.
     """
     if not isinstance(model, nn.Module):
         raise ArgumentError(
@@ -55,52 +60,49 @@ def verify(
             "inputs with no tensor in them",
             expected="what the model was called with: keywords in a dictionary, or a list",
         )
-    runs = _ModelRuns(again, model)
-    with torch.no_grad(), _undisturbed(model):
+    runs = _ModelRuns(record, model)
+    with torch.no_grad(), _restored(model):
         probing = Probing(model, arguments, runs, progress)
-        captures = _captures_of(recording, runs.first)
-        _check_inputs(captures, runs.first, finalizer)
-        results, dim = _best(probing, _text_counts(pass_inputs, runs.first))
-        for pending, capture, result in zip(runs.first, captures, results, strict=True):
+        captures = _captures_of(recording, runs.first_calls)
+        _check_inputs(captures, runs.first_calls, finalizer)
+        results, dim = _probe(probing, _text_counts(pass_inputs, runs.first_calls))
+        for pending, capture, result in zip(runs.first_calls, captures, results, strict=True):
             _apply(recording, finalizer, pending, capture, result, has_ids=dim == 0)
     progress(1.0)
 
 
 class _ModelRuns:
-    """Runs and records a model. `first` holds the calls of the first run."""
+    """Runs and records a model; `first_calls` are the calls of the first run."""
 
-    def __init__(self, again: Again, model: nn.Module) -> None:
-        self.again, self.model = again, model
-        self.first: list[PendingCall] = []
+    def __init__(self, record: Record, model: nn.Module) -> None:
+        self.record, self.model = record, model
+        self.first_calls: list[PendingCall] = []
         self._modules = dict(model.named_modules())
 
     def __call__(self, arguments: tuple, keywords: dict[str, Any]) -> list[ProbedCall]:
         torch.manual_seed(0)  # random draws are the same in each pass
-        with self.again(self.model) as recording:
+        with self.record(self.model) as recording:
             self.model(*arguments, **keywords)
             calls = recording.pop_pending()
-        self.first = self.first or calls
+        self.first_calls = self.first_calls or calls
         return [
             ProbedCall(self._run(call), cells_of_call(call.observed), call.observed.axes == AXES)
             for call in calls
         ]
 
     def _run(self, pending: PendingCall) -> Run:
-        """Return the innermost module with projections, whose inputs have no axis of heads yet."""
+        """Return the run at whose inputs positions are changed: the innermost with projections."""
         projecting = (run for run in reversed(pending.runs) if widths_of(self._modules[run[0]]))
         return next(projecting, pending.runs[0])
 
 
 @contextmanager
-def _undisturbed(model: nn.Module) -> Iterator[None]:
-    """Run in evaluation mode; restore modes, buffers and random states at the end."""
+def _restored(model: nn.Module) -> Iterator[None]:
+    """Set evaluation mode, and restore modes, buffers and random states at the end."""
     modes = [(module, module.training) for module in model.modules()]
-    buffers = [
-        (module._buffers, name, buffer, buffer.detach().clone(), _changes(buffer))
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
+    buffers = [(module._buffers, name, buffer, buffer.detach().clone(), _version(buffer))
+               for module in model.modules()
+               for name, buffer in module._buffers.items() if buffer is not None]  # fmt: skip
     with torch.random.fork_rng(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.eval()
@@ -109,14 +111,14 @@ def _undisturbed(model: nn.Module) -> Iterator[None]:
         finally:
             for module, is_training in modes:
                 module.training = is_training
-            for module_buffers, name, buffer, before, changes in buffers:
+            for module_buffers, name, buffer, original, version in buffers:
                 module_buffers[name] = buffer
-                if changes != _changes(buffer):  # else autograd may rely on its version
-                    buffer.copy_(before)
+                if version != _version(buffer):  # only then: autograd may rely on the version
+                    buffer.copy_(original)
 
 
-def _changes(tensor: Tensor) -> float:
-    """Return how often a tensor was changed in place; NaN for an inference tensor."""
+def _version(tensor: Tensor) -> float:
+    """Return how often a tensor was changed in place; NaN (never equal) for inference tensors."""
     return math.nan if tensor.is_inference() else tensor._version
 
 
@@ -128,43 +130,45 @@ def _arguments(inputs: Any) -> ModelInputs:
 
 
 def _text_counts(inputs: Inputs, calls: list[PendingCall]) -> list[tuple[int, int]]:
-    """Return the possible numbers of texts, each with the batch dimension of the inputs."""
+    """Return each possible number of texts, with the dimension of the inputs that holds them."""
     shapes = [shape for shape in inputs.shapes.values() if shape]
     lengths = dict.fromkeys([*(call.observed.query.shape[-2] for call in calls), 0])
     counts = dict.fromkeys(count for length in lengths for count in inputs.texts(length) if count)
-    several = [shape for shape in shapes if len(shape) > 1]
+    tables = [shape for shape in shapes if len(shape) > 1]
     pairs = [(1, 0)] if 1 in counts else []
     pairs += [(count, dim) for count in counts for dim in (0, 1)
-              if count > 1 and any(shape[dim] == count for shape in several)]  # fmt: skip
+              if count > 1 and any(shape[dim] == count for shape in tables)]  # fmt: skip
     return pairs or [(next(iter(counts), 1), 0)]
 
 
-def _captures_of(recording: Recording, first: list[PendingCall]) -> list[Capture | None]:
-    """Return the recorded call for each call of the rerun; None if it was missed."""
+def _captures_of(recording: Recording, rerun: list[PendingCall]) -> list[Capture | None]:
+    """Return the recorded call for each call of the rerun; None if it was not recorded."""
     first_pass = min((call.pass_index for call in recording._captures), default=0)
     by_number = {call.index: call for call in recording._captures if call.pass_index == first_pass}
-    return [by_number.get(pending.number) for pending in first]
+    return [by_number.get(pending.number) for pending in rerun]
 
 
-def _check_inputs(captures: list[Capture | None], first: list[PendingCall], by: Finalizer) -> None:
+def _check_inputs(
+    captures: list[Capture | None], rerun: list[PendingCall], finalizer: Finalizer
+) -> None:
     """Raise `ArgumentError` if the rerun has other queries and keys than the recording."""
-    for capture, pending in zip(captures, first, strict=True):
-        if capture is not None and not _is_same(capture, pending, by):
+    for capture, pending in zip(captures, rerun, strict=True):
+        if capture is not None and not _is_same(capture, pending, finalizer):
             raise ArgumentError(
                 f"inputs for which {capture.name} has other queries and keys than were recorded",
                 expected="the inputs of the first pass that was recorded",
-                cause="other inputs, a pass in training mode, whose dropout is not repeated, or a "
-                "model that draws at random",
+                cause="other inputs, a recording in training mode with dropout, or a model that "
+                "draws random numbers",
             )
 
 
 def _is_same(capture: Capture, pending: PendingCall, finalizer: Finalizer) -> bool:
     """Whether a call of the rerun has the recorded queries and keys."""
-    if capture.layout.word == "verified":  # its rows are in another order
+    if capture.layout.word == "verified":  # its rows may be in another order
         cells = cells_of_call(pending.observed)
         rerun = [side.flatten().sort().values for side in (cells.query, cells.key)]
         recorded = [side.flatten().sort().values for side in (capture.query, capture.key)]
-        if finalizer.heads is not None:  # the rows of these heads cannot be selected any more
+        if finalizer.heads is not None:  # the rows of these heads cannot be selected
             return capture.name == pending.name
     else:
         observed = arrange(pending, finalizer.axes).observed
@@ -180,32 +184,33 @@ def _is_near(recorded: Tensor, rerun: Tensor) -> bool:
     return not bool((recorded.double() - rerun).abs().max() > 1e-2 * rerun.abs().max())
 
 
-def _best(probing: Probing, counts: list[tuple[int, int]]) -> tuple[list[ProbeResult], int]:
-    """Return the probe results with the fewest unsettled calls, and their batch dimension."""
+def _probe(probing: Probing, counts: list[tuple[int, int]]) -> tuple[list[ProbeResult], int]:
+    """Probe with each (number, dimension) of texts until all calls are settled. Return the results
+    with the fewest unsettled calls, and the dimension of their texts."""
 
-    def unsettled(tried: tuple[list[ProbeResult], int]) -> int:
-        return sum(bool(call.why) or bool((call.texts == SEVERAL).any()) for call in tried[0])
+    def unsettled(attempt: tuple[list[ProbeResult], int]) -> int:
+        return sum(bool(call.why) or bool((call.texts == SEVERAL).any()) for call in attempt[0])
 
-    tried: list[tuple[list[ProbeResult], int]] = []
+    attempts: list[tuple[list[ProbeResult], int]] = []
     for texts, dim in counts:
         try:
-            tried.append((probing.probed(texts, dim), dim))
+            attempts.append((probing.probe(texts, dim), dim))
         except ArgumentError:  # for example, the changed inputs do not fit each other
-            if not tried and (texts, dim) == counts[-1]:
+            if not attempts and (texts, dim) == counts[-1]:
                 raise
             continue
-        if not unsettled(tried[-1]):
+        if not unsettled(attempts[-1]):
             break
-    return min(tried, key=unsettled)
+    return min(attempts, key=unsettled)
 
 
 def _apply(
     recording: Recording, finalizer: Finalizer, pending: PendingCall, capture: Capture | None,
     result: ProbeResult, has_ids: bool,
 ) -> None:  # fmt: skip
-    """Apply the probe result of a call to its recording; `has_ids` keeps its token ids."""
+    """Correct a recorded call by its probe result; drop its token ids unless `has_ids`."""
     taped = pending.observed.taped
-    if taped is not None and not taped.has_product:  # it has no queries and keys to probe
+    if taped is not None and not taped.has_product:  # then there are no queries and keys to probe
         return
     cells, order, why = cells_of_call(pending.observed), result.order, result.why
     if order is not None and not _fits(order, cells, pending.widths):
@@ -215,14 +220,14 @@ def _apply(
         if capture is not None and pending.observed.axes == AXES:
             _compare_texts(capture, result.texts)
         elif capture is not None and capture.layout.word != "told" and why != UNCHANGED:
-            whys = filter(None, (capture.layout.why, f"probing did not settle it: {why}"))
-            capture.layout = Layout("guessed", "; ".join(whys))
+            reasons = filter(None, (capture.layout.why, f"probing did not determine it: {why}"))
+            capture.layout = Layout("guessed", "; ".join(reasons))
         return
     is_block = order.count(KEYS) == 1 < order.count(QUERIES)
     layout = Layout("guessed", BLOCK) if is_block else Layout("verified")
     try:
         ordered = in_order(pending, cells, order, layout)
-    except TypeError:  # the call was missed for another reason than its axes
+    except TypeError:  # the call was missed, and not because of its axes
         return
     texts = {int(text) for text in result.texts.unique() if text >= 0}
     if ordered.texts == 1 and len(texts) == 1:  # a call of one text, as in a loop over texts
@@ -245,17 +250,17 @@ def _apply(
 
 
 def _fits(order: Order, cells: Cells, widths: Collection[int]) -> bool:
-    """Whether the heads together are as wide as the module; else they may be copies of texts."""
+    """Whether heads × head width is a width of the module. Else the heads may be repeated texts."""
     heads, width = order.count(HEADS), cells.query.shape[-1]
     is_one_head = heads == 1 == order.count(PARTS)  # as in a loop over heads
     return is_one_head or not widths or heads * width in widths
 
 
-def _compare_texts(capture: Capture, of_rows: Tensor) -> None:
-    """Refute sequences of a told call that depend on another text than their index implies; a call
-    in a loop over texts gets their numbers. `of_rows` holds the text of each query."""
+def _compare_texts(capture: Capture, row_texts: Tensor) -> None:
+    """Refute each sequence of a call that depends on another text than its index implies. If the
+    call is one of a loop over texts, set its first text. `row_texts`: the text of each query."""
     S, parts = len(capture.query), capture.parts
-    probed = [{int(text) for text in row.unique() if text != NONE} for row in of_rows.view(S, -1)]
+    probed = [{int(text) for text in row.unique() if text != NONE} for row in row_texts.view(S, -1)]
     if any(SEVERAL in row or len(row) != 1 for row in probed):
         return
     texts = [row.pop() for row in probed]
@@ -265,5 +270,5 @@ def _compare_texts(capture: Capture, of_rows: Tensor) -> None:
     for row, text in enumerate(texts):
         if text != (expected := capture.first + row // parts):
             capture.refutations[row] = (
-                f"sequence {row} changes with text {text}, not with {expected}"
+                f"sequence {row} depends on text {text}, not on text {expected}"
             )

@@ -1,4 +1,4 @@
-"""A recorded call of attention on one sequence: any part of its map, and its statistics."""
+"""`Call`, a recorded call of attention on one sequence: parts of its map, and statistics."""
 
 from __future__ import annotations
 
@@ -34,19 +34,20 @@ class Call(CallRows):
     Maps are computed on request from the stored attention inputs. `heedful.ops.statistics` defines
     the statistics. With `head` (the model's number) they return one head; without, all, (H, …).
 
-    `name` is the module's name, `layer` the number of its block in that name (None without one),
-    `index` the number of the call, `pass_index` that of the forward pass, `kind` "self", "causal"
-    or "cross". `ids` (M,) are the token ids of the keys, `query_ids` (N,) those of the queries;
-    `key_tokens` and `query_tokens` are their text. `key_picture` and `query_picture` are the image
-    whose patches are the tokens; patches are named "row,column". All six are None if unknown or not
-    applicable. `unknown` is the tokenizer's id for unknown words. `sequence` is the index of the
-    text in the `batch`, from 0; `part` is the index in `parts`, such as the windows of a text.
-    `chosen` are the model's numbers of the heads if only some were recorded. `proof` is the word
-    for how certain the numbers are, `layout` for how the axes are known; `why` is what is missing.
-
-    `recording_ref()` returns the recording, or None once it is deleted. `sums` are log-sum-exps of
-    rows. Full rows are compared with them when they are computed; a row that differs refutes the
-    call, by an entry in `refutations`. `map_` (H, N, M) is the map if it is stored.
+    name: the module's name. layer: the number of its block in that name; None without a number.
+    index: the number of the call, from 0. pass_index: the number of the forward pass, from 0.
+    kind: "self", "causal" or "cross". door: the entry point where the call was intercepted.
+    ids, query_ids: the token ids of the keys (M,) and of the queries (N,); None if unknown.
+    key_tokens, query_tokens: the text of the tokens; None if unknown. Image patches are named
+        "row,column". key_picture, query_picture: the image of the patches; None for other tokens.
+    unknown: the tokenizer's id for unknown words.
+    sequence: the index of the text in the batch, from 0. batch: the number of texts.
+    part: the index of the call in `parts`, which are the parts of the text, such as windows.
+    chosen: the model's numbers of the heads if only some were recorded; else None.
+    proof, layout: the certainty of the numbers, and of the axes. why: the reason if uncertain.
+    recording_ref: returns the recording, or None once it is deleted.
+    sums: the log-sum-exps of the rows. Full rows are compared with them when computed.
+    refutations: reasons why a later comparison refuted the call. map_: (H, N, M), if stored.
     """
 
     def __repr__(self) -> str:
@@ -63,18 +64,18 @@ class Call(CallRows):
         return f"<Call {self.name!r}: {self.kind}, {size}, pass {self.pass_index}, {certainty}>"
 
     def _repr_html_(self) -> str:
-        """Return an HTML table of this call, with a small picture of each head."""
+        """Return a line about the call, with a small picture of each head, as HTML."""
         from heedful.recording.html_table import html
 
         return html([self], repr(self).strip("<>"), "call")
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        """Return the explorer's page, opened on this call, for notebooks that can show it."""
+        """Return the explorer's page, opened at this call, for notebooks that can show it."""
         return registered_function("in a notebook")(self)
 
     @property
     def is_cross(self) -> bool:
-        """Whether the keys belong to another text, so that queries have no position among them."""
+        """Whether it is cross-attention, in which queries have no position among the keys."""
         return self.kind == "cross"
 
     @property
@@ -84,7 +85,7 @@ class Call(CallRows):
 
     @property
     def parts(self) -> list[Call]:
-        """The calls of all parts of the text, such as windows; most texts have one part."""
+        """The calls on all parts of the text, such as windows; most texts have one part."""
         return [self] if self.list_parts is None else self.list_parts()
 
     def weights(
@@ -94,9 +95,9 @@ class Call(CallRows):
         """Compute any part of the map exactly: (H, n, m), or (n, m) for one head.
 
         Args:
-            head: the model's number of a head, from 0. If all heads were recorded, negative numbers
-                count from the end.
-            queries, keys: slices, lists of indices or one boolean per query or key; default all.
+            head: the model's number of a head, from 0; default all. If all heads were recorded,
+                negative numbers count from the end.
+            queries, keys: slices, lists of indices or a boolean per query or key; default all.
             part: the index of a part of the text, such as a window; default this call's part.
 
         Raises:
@@ -116,10 +117,10 @@ class Call(CallRows):
     ) -> Tensor:
         """Return log Σₘ exp(score) of each query, (H, n) or (n,); NaN for fully masked rows.
 
-        The model's kernel returned it, or it is computed once. After that, any part of the map
-        costs only its own cells. If a model masks all keys of a row by large negative numbers, the
-        value belongs to scores that give the same weights. `queries` is a slice without a step;
-        `progress` is called with the completed share, 0 to 1.
+        If the model's kernel did not return it, it is computed once. After that, computing any part
+        of the map takes only the time of that part. If a model masks all keys of a row by large
+        negative numbers, the value is that of other scores with the same weights. `queries` is a
+        slice without a step; `progress` is called with the completed share, 0 to 1.
         """
         rows = range(self.shape[1])[region("queries", queries)]
         sums = self._row_sums(self._heads(head), rows, progress)
@@ -127,7 +128,7 @@ class Call(CallRows):
         return sums if head is None else sums[0]
 
     def received(self, head: int | None = None, *, mean: bool = False) -> Tensor:
-        """Return Σₙ W[n, m] of each key; with `mean`, over the queries that may attend to it."""
+        """Return Σₙ W[n, m] of each key; `mean`: the mean over queries that may attend to m."""
         return self._statistic(head, statistics.Received(mean))
 
     def entropy(self, head: int | None = None) -> Tensor:
@@ -141,7 +142,7 @@ class Call(CallRows):
 
     def top(self, k: int, head: int | None = None) -> Top:
         """Return the k largest weights of each query with their keys, in descending order."""
-        return self._statistic(head, TopKeys(integer("top", k, least=1)))
+        return self._statistic(head, TopKeys(integer("top", k, minimum=1)))
 
     def distance(self, head: int | None = None) -> Tensor:
         """Return Σₘ W · |p(n) − m| of each query, in tokens; NaN in cross-attention."""
@@ -150,35 +151,36 @@ class Call(CallRows):
     def diagonal(self, offset: int, head: int | None = None) -> Tensor:
         """Return the mean of W[n, p(n) − offset]: 0 is the token itself, 1 the previous token.
 
-        The mean is over the queries that have a choice, those after the first key. NaN in
+        The mean is over the queries after the first key, since the first has no choice. NaN in
         cross-attention, where queries have no position among the keys.
         """
         diagonal = statistics.Diagonal(integer("offset", offset))
         return statistics.mean(self._statistic(head, self.positional(diagonal)))
 
     def sink(self, head: int | None = None) -> Tensor:
-        """Return the mean weight on the first key, over later queries (cross-attention: all)."""
+        """Return the mean weight on the first key, from later queries (cross-attention: all)."""
         return statistics.mean(self._statistic(head, statistics.Sink(crosses=self.is_cross)))
 
     def learned_sink(self, head: int | None = None) -> Tensor:
-        """Return 1 − Σₘ W of each query: the weight on a learned sink."""
+        """Return 1 − Σₘ W of each query: the weight on a learned sink, a logit without a value."""
         return self._statistic(head, statistics.LearnedSink())
 
     def heatmap(
         self, size: int = 256, *, head: int | None = None, queries: slice = ALL,
         keys: slice = ALL, reduce: str = "mean", progress: OnProgress | None = None,
     ) -> Tensor:  # fmt: skip
-        """Pool a region to at most size × size cells: (H, rows, columns), or one head's table.
+        """Pool a region to at most size × size cells: (H, rows, columns), or (rows, columns).
 
-        If the log-sum-exp of its rows is known, only the region is computed.
+        If the log-sum-exps of its rows are known, only the region is computed, else full rows.
 
         Args:
-            size: the largest number of rows, and of columns, of cells.
+            size: the maximum number of rows, and of columns, of cells.
+            head: the model's number of a head; default all.
             queries, keys: the region, as slices without a step; default all.
             reduce: "mean" or "max" of the weights in a cell; masked weights count as 0.
             progress: called with the completed share, 0 to 1.
         """
-        cells, heads = integer("size", size, least=1), self._heads(head)
+        cells, heads = integer("size", size, minimum=1), self._heads(head)
         rows, columns = region("queries", queries), region("keys", keys)
         check_region(reduce, rows, columns)  # before anything is computed
         sums = self._row_sums(heads, range(self.shape[1])[rows], sub_progress(progress, 0, 2))
@@ -190,10 +192,10 @@ class Call(CallRows):
         self, cell: tuple[int, int], head: int, queries: slice = ALL, keys: slice = ALL, *,
         reduce: str = "mean",
     ) -> Tensor:  # fmt: skip
-        """Pool a region of one head in cells of (queries, keys) weights each, as in `heatmap`.
+        """Pool a region of one head as `heatmap` does, in cells of (queries, keys) weights.
 
-        The cells at the end may be smaller. Neighbouring regions whose sizes are multiples of the
-        cell fit together, as tiles of one picture.
+        The last cells of an axis may be smaller. Regions fit together as tiles of one picture if
+        their sizes are multiples of the cell's.
         """
         heads, rows = self._heads(head), region("queries", queries)
         sums = self._row_sums(heads, range(self.shape[1])[rows], None)
@@ -209,12 +211,12 @@ class Call(CallRows):
     def one_weight(self, head: int, query: int, key: int) -> OneWeight:
         """Return one weight with its terms: query · key, scale, cap, bias, mask, softmax."""
         head_index = range(self.shape[0])[self._heads(head)][0]
-        return one_weight(self.checked(), head_index, query, key)
+        return one_weight(self.checked_inputs(), head_index, query, key)
 
     def value_norm(
         self, head: int | None = None, queries: Index | None = None, keys: Index | None = None
     ) -> Tensor:
-        """Return W[n, m] · ‖value m‖, (H, n, m) or (n, m): the size of what attention moves.
+        """Return W[n, m] · ‖value m‖, (H, n, m) or (n, m): the norm of the weighted value.
 
         Source: Kobayashi et al. 2020, *Attention is not only a weight* (arXiv:2004.10102).
         """
@@ -222,7 +224,7 @@ class Call(CallRows):
             raise RunError(
                 f"no values of {self.name} in this recording",
                 expected="record(model, values=True)",
-                cause=None if self.check.rows else "a call of which only the weights are known",
+                cause=None if self.check.rows else "a call made of its weights only",
             )
         group = self.shape[0] // len(self.value)
         norms = self.value.float().norm(dim=-1).repeat_interleave(group, dim=0)
@@ -235,18 +237,18 @@ class Call(CallRows):
         scale: str | None = None, highest: float | None = None, size: float | None = None,
         values: bool | None = None, reduce: str = "max",
     ) -> Figure:  # fmt: skip
-        """Draw its maps as a figure; arguments and errors as in `Recording.plot`."""
+        """Draw the maps of the call as a figure; arguments and errors as in `Recording.plot`."""
         from heedful.recording.figure import Selection, picture
 
         return picture([self], Selection(heads=heads), reduce=reduce, size=size, title=title,
                        scale=scale, highest=highest, values=values)  # fmt: skip
 
     def summary(self, progress: OnProgress | None = None) -> dict[str, Tensor]:
-        """Return each row statistic's mean over the queries, for each head, and `received`.
+        """Return each row statistic's mean over the queries, (H,), and "received", (H, M).
 
         "self", "previous" and "sink" are the scores of `Recording.heads`. "self", "previous" and
-        "distance" are NaN in cross-attention. Takes one pass over every row of the map; the result
-        is cached. `progress` is called with the completed share, 0 to 1.
+        "distance" are NaN in cross-attention. The result is cached, since it needs every row of the
+        map. `progress` is called with the completed share, 0 to 1.
         """
         if "summary" not in self._cache:
             rows = {
@@ -268,7 +270,7 @@ class Call(CallRows):
         self, segments: SegmentSpecs, *, queries: SegmentSpecs | None = None,
         progress: OnProgress | None = None,
     ) -> Segments:  # fmt: skip
-        """Compute how much each head attends from each segment to each, in one pass over the rows.
+        """Compute how much each head attends from each segment of queries to each of keys.
 
         Args:
             segments: segments of the keys, by name: a slice, a range, a list of indices, a boolean
@@ -276,24 +278,23 @@ class Call(CallRows):
             queries: segments of the queries, in the same forms. By default a query is in the
                 segments of the key at its position; in cross-attention all queries are one segment,
                 "all".
-            progress: called with the completed share, 0 to 1; an exception such as Ctrl-C ends the
-                pass between two blocks.
+            progress: called with the completed share, 0 to 1, after each block of rows.
 
         Returns:
             a list of `SegmentShare`s, which prints as a table.
 
         Raises:
-            ArgumentError: a segment without a token, an index out of range, a text that occurs not
-                at all or several times.
+            ArgumentError: no segment, a segment without a token, an index out of range, a text that
+                does not occur or occurs several times.
             RunError: the call is refuted.
         """
         from heedful.recording.segments import segments_of_call
 
-        self.checked()
+        self.checked_inputs()
         return segments_of_call(self, segments, queries, progress)
 
     def positional(self, statistic: RowStatistic) -> RowStatistic:
-        """Return a statistic of query positions among the keys; NaN in cross-attention."""
+        """Return the statistic, or in cross-attention one that is NaN."""
         return statistics.Undefined() if self.is_cross else statistic
 
 

@@ -1,6 +1,6 @@
-"""`Capture`, the stored form of one call of attention for a whole batch.
+"""`Capture`, the stored form of one call of attention for a batch.
 
-S sequences (texts × parts), H query heads, G key heads, N queries, M keys.
+Letters of shapes: S sequences (texts × parts), H query heads, G key heads, N queries, M keys.
 """
 
 from __future__ import annotations
@@ -22,30 +22,29 @@ from heedful.recording.proof import Layout
 from heedful.recording.row_sums import RowSums, unknown
 from heedful.recording.unpadded import RealTokens, of_sequence, row_of, take_rows
 
-# Errors that a call's own tensors can cause. Any other error, such as a signal handler's
-# TimeoutError, comes from outside and is raised
+# Errors that the tensors of a call can cause; the check raises others, such as KeyboardInterrupt
 CALL_ERRORS = (HeedfulError, RuntimeError, ArithmeticError, LookupError, TypeError, ValueError)
 TOLD_LAYOUT = Layout("told")
 
 
 @dataclass
 class Capture:
-    """The stored form of a call: copies of its tensors, which later code cannot change.
+    """The stored form of a call: copies of its tensors, so that the model cannot change them.
 
-    layer: the model's number of the block. index: the number of the call.
+    layer: the model's number of the block. index: the number of the call, from 0.
     query (S, H, N, d), key (S, G, M, d), value (S, G, M, v): the sequences of a text are adjacent.
     tokens: the real tokens of each sequence.
-    checked: the result of its check, or the evidence or function to compute it when first needed.
-    weights: (S, H, N, M), the map itself, stored if no `AttentionInputs` reproduce it exactly.
-    ids: (texts, L), the token ids of the keys, the last N being those of the queries; or the ids of
-        the queries only. query_ids: (texts, L), in cross-attention.
+    check_source: the `Check`, or the evidence or the function that `check` computes it from.
+    weights: (S, H, N, M), the map, stored if no `AttentionInputs` reproduce it exactly.
+    ids: (texts, L), the token ids of the keys; the last N are those of the queries. In a pass with
+        a cache, only those of the queries may be known. query_ids: (texts, L), in cross-attention.
     heads: the model's numbers of the recorded heads; None for all.
-    layout: how its axes are known.
-    refutations: by sequence, the reason why it was refuted after its check.
+    layout: how the axes were determined.
+    refutations: by the index of a sequence, the reason why a comparison after the check refuted it.
     sums: (S, H, N), the log-sum-exp of each row, from the kernel or computed; NaN if unknown.
-    texts: the number of texts in the pass. parts: the number of sequences of each text. first: the
-        index of the call's first text, if it covers only some of the texts.
-    check_file: raises if the file that stores the call is damaged.
+    texts: the number of texts in the pass. parts: the number of sequences of each text.
+    first: the index of the first text of this call, if the call has only some of the texts.
+    check_file: raises a RunError if the file that stores the call is damaged.
     """
 
     name: str
@@ -58,7 +57,7 @@ class Capture:
     value: Tensor | None
     scale: float
     tokens: list[RealTokens]
-    checked: Check | Evidence | Callable[[], Check]
+    check_source: Check | Evidence | Callable[[], Check]
     bias: Tensor | None = None
     softcap: float | None = None
     sinks: Tensor | None = None
@@ -84,12 +83,12 @@ class Capture:
         return range(self.first, self.first + len(self.query) // self.parts)
 
     def row(self, text: int, part: int = 0) -> int:
-        """Return the index of a sequence in this call; raise an IndexError if it has none."""
+        """Return the index of a sequence in this call; raise an IndexError if it is not in it."""
         if text not in self.text_range or not 0 <= part < self.parts:
             raise IndexError(f"part {part} of text {text} in {self.name}")
         return (text - self.first) * self.parts + part
 
-    def has(self, text: int, part: int = 0) -> bool:
+    def has_sequence(self, text: int, part: int = 0) -> bool:
         """Return whether the call has this sequence."""
         return text in self.text_range and 0 <= part < self.parts
 
@@ -100,7 +99,7 @@ class Capture:
     @property
     def check(self) -> Check:
         """The comparison of recomputed rows with the model's output, computed on first use."""
-        evidence = self.checked
+        evidence = self.check_source
         if isinstance(evidence, Check):
             return evidence
         try:
@@ -113,10 +112,10 @@ class Capture:
                     check = evidence()
         except (MemoryError, torch.OutOfMemoryError):  # a later attempt may have enough memory
             raise
-        except CALL_ERRORS as error:  # a call whose check fails is refuted
+        except CALL_ERRORS as error:  # if the check raises an error, the call is refuted
             why = f"its check ended in an error: {error} ({type(error).__name__})"
             check = Check(math.inf, 0.0, 0, why)
-        self.checked = check
+        self.check_source = check
         return check
 
     def inputs(self, text: int, part: int = 0) -> AttentionInputs:
@@ -124,7 +123,7 @@ class Capture:
         return self.inputs_of(self.row(text, part))
 
     def inputs_of(self, row: int) -> AttentionInputs:
-        """Return the attention inputs of a sequence, given its index in this call."""
+        """Return the attention inputs of the sequence `row` of this call, without its padding."""
         queries, keys, mask = self.tokens[row]
         if self.weights is not None:
             return inputs_of_weights(self._crop(self.weights[row], queries, keys), mask)
@@ -149,7 +148,7 @@ class Capture:
 
     def row_sums(self, text: int, part: int = 0) -> RowSums:
         """Return the log-sum-exp of each row of one sequence, NaN where unknown."""
-        _ = self.check  # sets `sums` to the kernel's values if they agree
+        _ = self.check  # sets `sums` to the kernel's values if these agree with recomputed rows
         if self.sums is None:
             self.sums = unknown(self.query)
         row = self.row(text, part)
@@ -158,7 +157,7 @@ class Capture:
     def key_ids(self, text: int, part: int = 0) -> Tensor | None:
         """Return the token ids of the keys without padding, (M,); None if unknown."""
         if self.ids is None or not self._are_of_keys(self.ids):
-            return None  # with a cache, a pass may have only the ids of its queries
+            return None
         row = self._row_of_ids(text, part, self.ids)
         return None if row is None else self.ids[row][self.real(text, part).keys]
 
@@ -171,13 +170,13 @@ class Capture:
         return None if row is None else last[row, self.real(text, part).queries]
 
     def _row_of_ids(self, text: int, part: int, ids: Tensor) -> int | None:
-        """Return the row of `ids` for a sequence; `ids` cover all texts, or those of the call."""
+        """Return the row of `ids` (texts of the pass or of the call, L) for a sequence, or None."""
         if len(ids) == self.texts:
             return text
         return row_of(self.row(text, part), len(ids), len(self.query))
 
     def _are_of_keys(self, ids: Tensor) -> bool:
-        """Return whether each key has an id, or, in a static cache, each key filled so far."""
+        """Return whether `ids` has an id for each key; slots of a cache may still be empty."""
         length, N = ids.shape[1], self.query.shape[2]
         last = max((int(real.keys[-1]) for real in self.tokens if len(real.keys)), default=0)
         has_empty_slots = self.kind == "causal" and length >= N and last < length
@@ -191,10 +190,10 @@ class Capture:
 
 
 def inputs_of_weights(weights: Tensor, mask: Mask | None) -> AttentionInputs:
-    """Return attention inputs whose softmax is a given map (H, N, M).
+    """Return attention inputs from which softmax computes the map `weights` (H, N, M).
 
-    Queries and keys are 0, and the bias is the logarithm of the map. If a row sums to less than
-    one, the rest becomes the weight of a sink. The mask must not mask a positive weight.
+    Queries and keys are 0, and the bias is the logarithm of the map. If a row sums to less than 1,
+    the rest is the weight of a learned sink. The mask must not mask a positive weight.
     """
     (H, N, M), dtype = weights.shape, torch.promote_types(weights.dtype, torch.float32)
     weights = weights.detach().to(dtype).nan_to_num(nan=0.0)
@@ -207,12 +206,12 @@ def inputs_of_weights(weights: Tensor, mask: Mask | None) -> AttentionInputs:
 
 
 def row_sum_tolerance(dtype: torch.dtype) -> float:
-    """Return how far rounding to a dtype may move the sum of a row of weights from 1."""
+    """Return by how much the sum of a row of rounded weights may differ from 1."""
     return 1e-5 if dtype.itemsize > 2 else 2e-2
 
 
 def capture_of_weights(weights: Tensor, name: str, layer: int | None, index: int = 0) -> Capture:
-    """Return a call made of its map (S, H, N, M) only; errors as in `from_attentions`."""
+    """Return a call with nothing but its map (S, H, N, M); errors as in `from_attentions`."""
     total, tolerance = weights.detach().float().sum(dim=-1), row_sum_tolerance(weights.dtype)
     if not bool((weights >= 0).all() and (total <= 1 + tolerance).all()):
         raise ArgumentError(
@@ -234,9 +233,9 @@ def capture_of_weights(weights: Tensor, name: str, layer: int | None, index: int
 
 
 def _mask_of(attended: Tensor) -> Mask | None:
-    """Infer a mask from the pairs (N, M) with a positive weight in some head.
+    """Infer a mask from a boolean table (N, M): which pairs have a positive weight in some head.
 
-    Returns a sliding window only if its pairs are exactly these, and it is wider than 2 keys.
+    The mask is a sliding window only if its pairs are exactly these, and it is wider than 2 keys.
     """
     N, M = attended.shape
     if N > 1 and M >= N and not bool(attended.triu(1 + M - N).any()):

@@ -1,7 +1,8 @@
-"""Check of a call: weights recomputed from its record, times values, against the model's output.
+"""The check of a call: recomputed weights times values are compared with the model's output.
 
-For attention by hand the weights come from replaying its tape. That comparison uses the axes of the
-product with the values, so it does not show which axis is texts, heads or queries.
+`evidence` stores the tensors, this module computes their difference (`Check`), and `proof` turns it
+into a word. For attention by hand (written out as products and a softmax), replaying the operations
+yields the weights. This check does not show which of their axes is texts, heads or queries.
 """
 
 from __future__ import annotations
@@ -21,23 +22,24 @@ from heedful.ops.map_region import fully_masked, row_log_sum_exp, softmax_rows
 from heedful.ops.masks import Causal, Combined, Mask, Window
 from heedful.recording.evidence import Evidence, are_finite, projected, worst_tolerance
 from heedful.recording.mask_groups import Group, groups_of
-from heedful.recording.tolerance import least, relative_rounding, rounding_of_sums
+from heedful.recording.tolerance import relative_rounding, rounding_of_sums, smallest
 from heedful.recording.unpadded import RealTokens, take_rows
 
-LEAST = 1e-30  # smallest divisor, for heads whose values are all equal
+SMALLEST_UNIT = 1e-30  # smallest divisor, for heads whose values are all equal
 NOT_FINITE = "some values are not finite, or too large to be added up"
 NO_OUTPUT = "the output of some head has no finite number in the compared rows"
-NO_ROWS = "no query that can be compared may attend to anything"
+NO_ROWS = "all compared queries are fully masked"
 
 
 @dataclass
 class Check:
     """Difference between weights @ values and the output that the model used, on sampled rows.
 
-    `worst` is the difference in the worst head of any sequence, in units of the spread of that
-    head's values; NaN if nothing could be compared, and `why` is the reason. `rows` is the number
-    of compared rows in all sequences, and `where` names the worst head and sequence.
-    In `recording.certificate()`, `proof` and `layout` are those of the call.
+    worst: the largest difference of any head, in units of the spread of that head's values; NaN if
+        nothing was compared. tolerance: the largest difference that rounding explains.
+    rows: the number of compared rows in all sequences. where: the head and sequence of `worst`.
+    why: the reason if nothing was compared. In `recording.certificate()`, the `why` of the call.
+    proof, layout: those of the call, set by `recording.certificate()`.
     """
 
     worst: float
@@ -50,14 +52,14 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether the difference is within rounding."""
+        """Whether rounding explains the difference."""
         return self.worst <= self.tolerance
 
 
 class HeadErrors(NamedTuple):
-    """The error of each head, infinite if a number is not finite, and the number of rows compared.
+    """The error of each head, infinite if a number is not finite, and the number of compared rows.
 
-    lacks_output: whether some head has unmasked rows, but none with a finite output.
+    lacks_output: whether some head has unmasked rows, but none of them has a finite output.
     """
 
     errors: list[float]
@@ -69,11 +71,10 @@ class HeadErrors(NamedTuple):
 def certify(
     inputs: Iterable[AttentionInputs], tokens: Sequence[RealTokens], evidence: Evidence
 ) -> tuple[Check, bool]:
-    """Compare rows recomputed from the record with the output that the model used.
+    """Check a call; also return whether the kernel's log-sum-exps agree with the recomputed rows.
 
-    `inputs` is the record of each sequence as stored, so the check covers the removal of padding,
-    the replacement of a mask by a structure, and a narrower dtype. Also returns whether the
-    kernel's log-sum-exps agree with the rows.
+    `inputs` are the stored attention inputs of each sequence. So the check covers what storing
+    changes: padding is removed, a mask may become a structure, and the dtype may be narrower.
     """
     evidence = evidence.projected()
     values, outputs, sampled = evidence.values, evidence.outputs, evidence.rows
@@ -93,16 +94,16 @@ def certify(
             continue
         rows += result.rows * len(group.sequences)
         agree, lacks_output = agree and sums_agree, lacks_output or result.lacks_output
-        most = max(result.errors)
-        if most > worst:
-            each = len(result.errors) // len(group.sequences)
-            sequence, head = divmod(result.errors.index(most), each)
-            worst, where = most, f"head {head} of sequence {group.sequences[sequence]}"
-    return conclusion(worst, tolerance, rows, where, lacks_output), agree
+        largest = max(result.errors)
+        if largest > worst:
+            heads_per_sequence = len(result.errors) // len(group.sequences)
+            sequence, head = divmod(result.errors.index(largest), heads_per_sequence)
+            worst, where = largest, f"head {head} of sequence {group.sequences[sequence]}"
+    return make_check(worst, tolerance, rows, where, lacks_output), agree
 
 
-def conclusion(worst: float, tolerance: float, rows: int, where: str, lacks_output: bool) -> Check:
-    """Return the check for the worst of some comparisons."""
+def make_check(worst: float, tolerance: float, rows: int, where: str, lacks_output: bool) -> Check:
+    """Return the `Check` of the largest error, which is NaN if nothing could be compared."""
     if worst <= tolerance and (lacks_output or not rows):
         return Check(math.nan, tolerance, 0, NO_OUTPUT if lacks_output else NO_ROWS)
     return Check(worst, tolerance, rows, where=where)
@@ -111,25 +112,25 @@ def conclusion(worst: float, tolerance: float, rows: int, where: str, lacks_outp
 def _compare_group(
     group: Group, value: Tensor, outputs: Tensor, rows: Tensor, evidence: Evidence, tolerance: float
 ) -> tuple[HeadErrors | None, bool]:
-    """Compare sampled rows of some sequences; return whether a kernel's log-sum-exps agree too."""
+    """Compare the sampled rows of a group, if any; also return whether the log-sum-exps agree."""
     queries, keys, _ = group.tokens
     is_real = torch.isin(rows, queries)
-    places = torch.searchsorted(queries, rows[is_real])
-    if not (len(places) and len(keys)):
+    row_indices = torch.searchsorted(queries, rows[is_real])
+    if not (len(row_indices) and len(keys)):
         return None, True
     inputs = group.inputs.of_heads(ALL)
-    map_, highest = softmax_rows(inputs.upcast(), places, _shared_mask(inputs, places))
+    map_, highest = softmax_rows(inputs.upcast(), row_indices, _shared_mask(inputs, row_indices))
     agree = True
     if evidence.sums is not None or inputs.sinks is not None:
-        sums = row_log_sum_exp(inputs, places, map_, highest)
+        sums = row_log_sum_exp(inputs, row_indices, map_, highest)
     if evidence.sums is not None:
-        of_kernel = evidence.sums[group.sequences][..., rows[is_real]].flatten(0, 1)
-        agree = _sums_agree(inputs, places, sums, of_kernel)
+        kernel_sums = evidence.sums[group.sequences][..., rows[is_real]].flatten(0, 1)
+        agree = _sums_agree(inputs, row_indices, sums, kernel_sums)
     masked = fully_masked(highest)
     output = outputs[group.sequences][:, :, is_real].to(map_)
-    if evidence.finish is not None:
+    if evidence.epilogue is not None:
         value, output = value.to(map_), output[:, 0]
-        return _layer_errors(map_, value, output, masked, group, evidence, places), agree
+        return _layer_errors(map_, value, output, masked, group, evidence, row_indices), agree
     output = output.flatten(0, 1)
     output = output if evidence.is_unprojected else projected(output)
     return compare(map_, value.to(map_), output, masked, evidence.dtypes, tolerance), agree
@@ -139,16 +140,17 @@ def compare(
     map_: Tensor, value: Tensor, output: Tensor, masked: Tensor, dtypes: frozenset[torch.dtype],
     tolerance: float,
 ) -> HeadErrors | None:  # fmt: skip
-    """Compare weights (H, n, M) times values (G, M, r) with an output; None if all are masked.
+    """Compare weights (H, n, M) times values (G, M, r) with an output (H, n, r).
 
-    `masked` (H, n) marks fully masked rows, whose output differs from kernel to kernel.
+    `masked` (H, n) marks fully masked rows. They are skipped, since their output depends on the
+    kernel. Returns None if all rows are masked.
     """
     if bool(masked.all()):
         return None
     expected = _context(map_, value)
     step = max(map(relative_rounding, dtypes)) / tolerance
     spread = (value - value.mean(dim=1, keepdim=True)).abs_().add_(step * value.abs())
-    underflow = max(map(least, dtypes)) / tolerance * value.abs().sum(dim=1, keepdim=True)
+    underflow = max(map(smallest, dtypes)) / tolerance * value.abs().sum(dim=1, keepdim=True)
     unit = _context(map_, spread) + underflow.repeat_interleave(len(map_) // len(value), dim=0)
     return _head_errors(expected, output, unit, masked, map_)
 
@@ -157,65 +159,65 @@ def _head_errors(
     expected: Tensor, output: Tensor, unit: Tensor, masked: Tensor, map_: Tensor
 ) -> HeadErrors:
     """Return the error of each head on the rows that are not fully masked, relative to `unit`."""
-    if not bool(masked.any()):  # fast path: all numbers are finite, as their sum shows
-        largest = unit.amax(dim=(1, 2)).clamp(min=LEAST)
+    if not bool(masked.any()):  # fast path: if the sum is finite, all numbers are
+        largest = unit.amax(dim=(1, 2)).clamp(min=SMALLEST_UNIT)
         errors = (expected - output).abs_().amax(dim=(1, 2)) / largest
         if math.isfinite(float((errors + largest).sum())):
             return HeadErrors(errors.tolist(), expected.shape[1])
-    same = (expected == output) | (expected.isnan() & output.isnan())
-    # Skip a row if neither output is finite, or if its weights are NaN and the output is 0: with
-    # few keys, torch's kernel for CPUs returns zeros then
+    is_equal = (expected == output) | (expected.isnan() & output.isnan())
+    # Skip rows without a finite number in either output, and rows of NaN weights with an output of
+    # 0: for NaN weights and few keys, torch's CPU kernel returns zeros
     no_weights = map_.isnan().all(dim=-1) & (output == 0).all(dim=-1)
-    no_output = (same.all(dim=-1) & ~output.isfinite().any(dim=-1)) | no_weights
+    no_output = (is_equal.all(dim=-1) & ~output.isfinite().any(dim=-1)) | no_weights
     no_output &= ~masked
     lacks_output = bool((no_output.any(dim=-1) & (no_output | masked).all(dim=-1)).any())
     skipped = masked | no_output
-    errors = (expected - output).abs().masked_fill(same | skipped[..., None], 0.0)
+    errors = (expected - output).abs().masked_fill(is_equal | skipped[..., None], 0.0)
     unit = unit.nan_to_num(posinf=0.0).masked_fill(skipped[..., None], 0.0)
     errors = errors.nan_to_num(nan=math.inf).amax(dim=(1, 2))
-    errors = errors / unit.amax(dim=(1, 2)).clamp(min=LEAST)
+    errors = errors / unit.amax(dim=(1, 2)).clamp(min=SMALLEST_UNIT)
     return HeadErrors(errors.tolist(), int((~skipped).any(dim=0).sum()), lacks_output)
 
 
 def _layer_errors(
     map_: Tensor, value: Tensor, output: Tensor, masked: Tensor, group: Group, evidence: Evidence,
-    places: Tensor,
+    rows: Tensor,
 ) -> HeadErrors | None:  # fmt: skip
-    """Compare the output of a fused layer in each sequence, after the operations in `finish`."""
-    if evidence.finish is None or evidence.values is None or bool(masked.all()):
+    """Compare the output of a fused layer, after its `epilogue`; one error for each sequence."""
+    if evidence.epilogue is None or evidence.values is None or bool(masked.all()):
         return None
-    each = len(group.sequences), -1
+    by_sequence = len(group.sequences), -1
     context = _context(map_, value).masked_fill(masked[..., None], 0.0)
-    joined = context.unflatten(0, each).transpose(1, 2).flatten(2).to(evidence.values.dtype)
-    where = torch.tensor(group.sequences, device="cpu")[:, None], group.tokens.queries[places]
-    expected = evidence.finish(joined, where).to(context)
-    masked = masked.unflatten(0, each).any(dim=1)
-    return _head_errors(expected, output, output.abs(), masked, map_.unflatten(0, each)[:, 0])
+    joined = context.unflatten(0, by_sequence).transpose(1, 2).flatten(2)
+    input_rows = torch.tensor(group.sequences, device="cpu")[:, None], group.tokens.queries[rows]
+    expected = evidence.epilogue(joined.to(evidence.values.dtype), input_rows).to(context)
+    masked, map_ = masked.unflatten(0, by_sequence).any(dim=1), map_.unflatten(0, by_sequence)[:, 0]
+    return _head_errors(expected, output, output.abs(), masked, map_)
 
 
 def _context(map_: Tensor, value: Tensor) -> Tensor:
-    """Multiply weights (H, n, M) with values (G, M, r) shared by groups of heads: (H, n, r)."""
+    """Multiply weights (H, n, M) by values (G, M, r) of G groups of heads: (H, n, r)."""
     if len(map_) == len(value):
         return map_ @ value
     product = map_.unflatten(0, (len(value), -1)).flatten(1, 2) @ value
     return product.reshape(*map_.shape[:2], value.shape[-1])
 
 
-def _sums_agree(inputs: AttentionInputs, rows: Tensor, sums: Tensor, of_kernel: Tensor) -> bool:
-    """Return whether a kernel's log-sum-exps agree with those of the rows, where both are known.
+def _sums_agree(inputs: AttentionInputs, rows: Tensor, sums: Tensor, kernel_sums: Tensor) -> bool:
+    """Return whether the log-sum-exps agree with a kernel's, in rows where both are known.
 
-    Ignores torch's current float32 precision: later comparisons may run under another setting.
+    Full float32 precision is assumed, since torch's setting may differ in later comparisons.
     """
-    of_kernel = of_kernel.to(sums)
-    is_near = (sums - of_kernel).abs() <= rounding_of_sums(inputs, sums, rows, narrowed=False)
-    is_unknown = (sums == -math.inf) | of_kernel.isnan()
+    kernel_sums = kernel_sums.to(sums)
+    is_near = (sums - kernel_sums).abs() <= rounding_of_sums(inputs, sums, rows, narrowed=False)
+    is_unknown = (sums == -math.inf) | kernel_sums.isnan()
     return bool((is_near | is_unknown).all())
 
 
 def _shared_mask(inputs: AttentionInputs, rows: Tensor) -> Tensor | None:
-    """Return the mask of the compared rows if layers can share it, else None."""
+    """Return the cached mask of the compared rows, or None if the mask contains tensors."""
     parts = inputs.mask.parts if isinstance(inputs.mask, Combined) else (inputs.mask,)
-    if not all(isinstance(part, Causal | Window) for part in parts):  # these hold no tensors
+    if not all(isinstance(part, Causal | Window) for part in parts):
         return None
     return _cached_mask(parts, inputs.shape, tuple(rows.tolist()), inputs.query.device)
 
@@ -228,7 +230,7 @@ def _cached_mask(
 
 
 def check_replayed(evidence: Evidence, weights: Callable[[], Tensor]) -> Callable[[], Check]:
-    """Return a function that checks a call of attention by hand, to be run when first needed.
+    """Return a function without arguments that checks a call of attention by hand.
 
     `weights` returns the weights (b, N, M) that multiplied the values (b, M, v) of the evidence.
     """
@@ -253,7 +255,7 @@ def _check_replayed(evidence: Evidence, weights: Callable[[], Tensor]) -> Check:
             map_.to(dtype), values.to(dtype), output, masked, evidence.dtypes, evidence.tolerance
         )
     if result is None:
-        return conclusion(0.0, evidence.tolerance, 0, "", False)
+        return make_check(0.0, evidence.tolerance, 0, "", False)
     worst, rows_compared = max(result.errors), result.rows * len(map_)
     where = f"product {result.errors.index(worst)}"
-    return conclusion(worst, evidence.tolerance, rows_compared, where, result.lacks_output)
+    return make_check(worst, evidence.tolerance, rows_compared, where, result.lacks_output)

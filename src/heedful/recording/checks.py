@@ -1,4 +1,4 @@
-"""Checks of the arguments of a recording's methods, made before anything is computed."""
+"""Checks of the arguments of a recording's methods, which raise before anything is computed."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ def nothing_recorded() -> RunError:
 
 
 def is_integer(number: Any) -> TypeGuard[int]:
-    """Return whether it is a single integer of Python, NumPy or torch; booleans are not."""
+    """Return whether a value is a single integer of Python, NumPy or torch, and not a boolean."""
     if isinstance(number, Tensor):
         has_integer_type = number.dtype != torch.bool and torch.can_cast(number.dtype, torch.long)
         return number.ndim == 0 and has_integer_type
     return isinstance(number, Integral) and not isinstance(number, bool)
 
 
-def integer(name: str, number: Any, least: int | None = None) -> int:
-    """Return the number as an int; raise an ArgumentError if it is none, or below `least`."""
-    if not is_integer(number) or (least is not None and number < least):
+def integer(name: str, number: Any, minimum: int | None = None) -> int:
+    """Return the number as an int; raise an ArgumentError if it is not an integer, or too small."""
+    if not is_integer(number) or (minimum is not None and number < minimum):
         raise ArgumentError(
             f"{name}={reprlib.repr(number)}",
-            expected="a whole number" + ("" if least is None else f" of {least} or more"),
+            expected="a whole number" + ("" if minimum is None else f" of {minimum} or more"),
         )
     return int(number)
 
 
 def region(name: str, part: Any) -> slice:
-    """Return a region as a slice, None being all; raise an ArgumentError if it is no slice."""
+    """Return a region as a slice, all for None; raise an ArgumentError if it is not a slice."""
     if part is None:
         return ALL
     ends = (part.start, part.stop, part.step) if isinstance(part, slice) else ("none",)
@@ -60,7 +60,7 @@ def region(name: str, part: Any) -> slice:
 
 
 def texts_of(tokens: Any) -> list[list[str]] | None:
-    """Return the token texts of each sequence; raise an ArgumentError if they are no lists."""
+    """Return the token texts of each sequence; raise an ArgumentError if they are not lists."""
     if tokens is None:
         return None
     rows = list(tokens) if isinstance(tokens, Iterable) else [tokens]
@@ -76,7 +76,7 @@ def texts_of(tokens: Any) -> list[list[str]] | None:
 
 
 def path_of(path: Any) -> Path:
-    """Return a path as a `Path`; raise an ArgumentError if it is neither that nor a string."""
+    """Return a path as a `Path`; raise an ArgumentError if it is not a string or a path."""
     if isinstance(path, str | PathLike):
         return Path(path)
     kind = type(path).__name__

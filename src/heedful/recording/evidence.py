@@ -1,12 +1,12 @@
-"""Evidence for the check of a call: its values, projected, and sampled rows of its output.
+"""The tensors that a call is checked against: its values, and sampled rows of its output.
 
-The check compares weights times values with the output on a few rows. Both are projected on r fixed
-directions, so a call stores only r numbers per key, and the forward pass does not wait for the
-check. Two different products are equal in r random directions with probability at most 2^-r
-(Freivalds, Probabilistic machines can use less running time, IFIP Congress 1977). Small values on a
-CPU are copied instead, which is faster.
+They are copied during the forward pass. `certificate` later compares weights times values with the
+output in these rows, and `proof` names the result.
 
-Leading axes are those of the call: (B, H) for a call with four axes, (b,) for a product by hand.
+To store only r numbers per key, values and output are projected on r fixed random directions. Two
+different products are equal in r random directions with probability at most 2^-r (Freivalds 1977,
+Probabilistic machines can use less running time). Small values on a CPU are copied, which takes
+less time, and projected later. Leading axes are (B, H), or (b,) for attention by hand.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from heedful.recording.tolerance import tolerance_of
 
 SAMPLED = 8  # number of compared rows, including the first and the last
 DIRECTIONS = 8  # number of directions on which values are projected
-SMALL = 1 << 20  # bytes; smaller values on a CPU are copied, and projected later
-# Operations of a fused layer after attention: maps joined heads (B, n, H · v) and the index of
-# their rows in the input, (sequences (B, 1), rows (n,)), to the output (B, n, D)
-Finish: TypeAlias = Callable[[Tensor, Any], Tensor]
+SMALL = 1 << 20  # bytes; values on a CPU up to this size are copied, and projected later
+# The operations of a fused layer after attention. Arguments: the joined heads (B, n, H · v), and
+# their index in the input, (sequences (B, 1), rows (n,)). Returns the layer's output (B, n, D)
+Epilogue: TypeAlias = Callable[[Tensor, Any], Tensor]
 
 
 @dataclass
 class Evidence:
     """The tensors that a call is checked against.
 
-    why: the reason why nothing can be compared; then there are no tensors.
-    dtypes: those of query and output, and the dtype in which the call is stored.
+    why: the reason if nothing can be compared; then all tensors are None. Else empty.
+    dtypes: those of query, keys and output in the model, and the dtype of the stored call.
     tolerance: the largest error that rounding explains, with torch's settings during the call.
     rows: (n,), the indices of the compared queries.
     values: (…, M, r), projected, or (…, M, v) if `is_unprojected` or `needs_projection`.
     outputs: (…, n, v), the output in these rows.
-    is_unprojected: whether values stay unprojected, because a fused layer did more after attention,
-        or some are not finite. needs_projection: whether they are copies to be projected later.
-    sums: (B, H, N), the kernel's log-sum-exps, which the call stores if they agree.
-    finish: the operations of a fused layer after attention.
+    is_unprojected: whether values stay unprojected: some are not finite, or there is an epilogue.
+    needs_projection: whether the values are copies that `projected` must still project.
+    sums: (B, H, N), the kernel's log-sum-exps; the call stores them if they agree.
+    epilogue: the operations of a fused layer after attention, such as the output projection.
     """
 
     why: str
@@ -58,7 +58,7 @@ class Evidence:
     is_unprojected: bool = False
     needs_projection: bool = False
     sums: Tensor | None = None
-    finish: Finish | None = None
+    epilogue: Epilogue | None = None
 
     def projected(self) -> Evidence:
         """Return the evidence with copied values projected, unless some are not finite."""
@@ -73,7 +73,7 @@ class Evidence:
         )  # fmt: skip
 
     def of_heads(self, heads: Sequence[int], count: int) -> Evidence:
-        """Return the evidence of some of `count` heads, with a copy of the values for each."""
+        """Return the evidence of some of `count` heads; values of a group are repeated per head."""
         if self.values is None or self.outputs is None:
             return self
         selected = torch.tensor(heads, device="cpu")
@@ -85,15 +85,15 @@ class Evidence:
 
 def evidence_of(
     value: Tensor | None, output: Tensor | None, dtypes: Iterable[torch.dtype], *, why: str = "",
-    finish: Finish | None = None,
+    epilogue: Epilogue | None = None,
 ) -> Evidence:  # fmt: skip
     """Collect the evidence for a call from values (…, M, v) and an output (…, N, v).
 
-    `dtypes` are those of query and keys, in the model and in the record. `why` is the reason if
-    nothing can be compared. With `finish`, the output is (B, 1, N, D).
+    `dtypes` are those of query and keys, in the model and as stored. `why` is the reason if nothing
+    can be compared. With an epilogue, the output is (B, 1, N, D).
 
     Raises:
-        TypeError: an output that cannot be weights times these values.
+        TypeError: an output of another width than the values, or values of width 0.
     """
     if value is None or output is None or why:
         return Evidence(why, frozenset(dtypes), 0.0)
@@ -101,13 +101,13 @@ def evidence_of(
     rows = sampled_rows(output.shape[-2])
     evidence = functools.partial(
         Evidence, "", dtypes, worst_tolerance(dtypes, output.device), rows,
-        outputs=_rows_of(output, rows), finish=finish,
+        outputs=_rows_of(output, rows), epilogue=epilogue,
     )  # fmt: skip
-    if finish is not None:
+    if epilogue is not None:
         return evidence(values=value.clone(), is_unprojected=True)
     if output.shape[-1] != value.shape[-1] or not value.shape[-1]:
         raise TypeError(f"an output {tuple(output.shape)} of values {tuple(value.shape)}")
-    # On a CPU it costs no wait to test for finite values; on a GPU the check does it later
+    # On a GPU, testing for finite values here would wait for the kernels: the check tests later
     if value.is_cpu and value.nbytes <= SMALL:
         return evidence(values=value.clone(), needs_projection=True)
     values = projected(value)
@@ -122,29 +122,29 @@ def with_sums(evidence: Evidence, sums: Tensor, query: Tensor, output: Tensor) -
 
 
 def are_finite(values: Tensor) -> bool:
-    """Return whether values are finite, and their sum too."""
+    """Return whether all values, and their sum, are finite."""
     return math.isfinite(float(values.sum()))
 
 
 def worst_tolerance(dtypes: Iterable[torch.dtype], device: torch.device) -> float:
     """Return the largest tolerance of these dtypes, with torch's current settings."""
-    return max(tolerance_of(dtype, device) for dtype in dtypes)  # autocast may narrow inside
+    return max(tolerance_of(dtype, device) for dtype in dtypes)
 
 
 def projected(tensor: Tensor) -> Tensor:
-    """Project values or outputs (…, n, v) on fixed directions: (…, n, r), in float32 at least."""
+    """Project values or outputs (…, n, v) on fixed directions: (…, n, r), float32 or float64."""
     dtype = torch.promote_types(tensor.dtype, torch.float32)
     directions = _directions(tensor.shape[-1], dtype, tensor.device)
     with no_autocast(tensor):
-        # Wide products take a third of the time of tall ones. The directions are expanded to all
-        # heads, since torch would first flatten the tensor for a single matrix
+        # r × n products take a third of the time of n × r ones. The directions are expanded to
+        # all heads, because with a single matrix torch would first flatten the tensor
         wide = tensor if tensor.dtype == dtype else tensor.to(dtype)
         return (directions.expand(*tensor.shape[:-2], -1, -1) @ wide.mT).mT
 
 
 @functools.lru_cache(maxsize=64)
 def _directions(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return fixed directions of +1 and −1, (r, width); unit vectors if there are few features."""
+    """Return random but fixed signs ±1, (r, width); unit vectors if the width is at most r."""
     if width <= DIRECTIONS:
         return torch.eye(width, dtype=dtype, device=device)
     generator = torch.Generator("cpu").manual_seed(0)
@@ -153,7 +153,7 @@ def _directions(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 def _rows_of(output: Tensor, rows: Tensor) -> Tensor:
-    """Copy some rows of an output; a clone of all rows takes half the time of an index."""
+    """Copy some rows of an output; to copy all, a clone takes half the time of indexing."""
     if len(rows) == output.shape[-2]:
         return output.clone()
     return output[..., _sampled_on(output.device, output.shape[-2]), :]
@@ -167,6 +167,6 @@ def _sampled_on(device: torch.device, rows: int) -> Tensor:
 
 @functools.lru_cache(maxsize=64)
 def sampled_rows(rows: int) -> Tensor:
-    """Return the evenly spread indices of the compared rows; cached, so do not change them."""
+    """Return the evenly spaced indices of the compared rows; cached, so do not modify them."""
     with torch.inference_mode(False):  # the cached tensor is used outside inference mode too
         return evenly_spaced(rows, SAMPLED)

@@ -1,6 +1,6 @@
 """Figures of calls: a row of maps for each layer, a column for each head.
 
-A map that is larger than its place in the figure is pooled, without building the full map.
+A map with more cells than its place in the figure can show is pooled; the full map is never built.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ PARTS = {  # the attention of an encoder–decoder, in drawing order
     "decoder": "decoder: the target looks back at itself",
     "cross": "cross-attention: the target looks at the source",
 }
-VISION = ("vision", "visual", "image", "vit", "patch")  # in the name of a module
-CELLS = 512  # the most queries and keys of a table of scores
+VISION = ("vision", "visual", "image", "vit", "patch")  # in the names of modules that read images
+MAX_SCORES = 512  # the maximum number of queries, and of keys, in a table of scores
 
 
 class Selection(NamedTuple):
-    """The calls and heads to draw; None is all. part: a key of `PARTS`."""
+    """The calls and heads to draw: numbers of the model and a key of `PARTS`; None means all."""
 
     layers: Iterable[int] | int | None = None
     heads: Iterable[int] | int | None = None
@@ -46,7 +46,7 @@ class Selection(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Calls of one shape with their names, drawn as one block of the figure."""
+    """Calls of one shape, drawn as one block of the figure. names: the labels of the calls."""
 
     calls: list[Call]
     names: list[str]
@@ -61,8 +61,8 @@ def picture(
 ) -> Figure:  # fmt: skip
     """Draw the selected calls of one sequence.
 
-    `notes` are printed below; `style` are arguments of `heedful.pictures.head_grid.draw`. The other
-    arguments, and errors, are as in `Recording.plot`.
+    `notes` are printed below the maps; `style` are arguments of `heedful.pictures.head_grid.draw`.
+    The other arguments, and the errors, are as in `Recording.plot`.
     """
     from heedful.pictures import head_grid
     from heedful.pictures.page_layout import Block, Frame, Line, cells
@@ -72,25 +72,24 @@ def picture(
     blocks, remarks, completed = [], list(notes), 0
     for group in groups:
         _, N, M = group.calls[0].shape
-        most = cells(Frame(len(group.calls), len(group.heads), (N, M)), size)
+        side = cells(Frame(len(group.calls), len(group.heads), (N, M)), size)
         lines = []
         for call, name in zip(group.calls, group.names, strict=True):
             if call.proof == "refuted":
                 remarks.append(f"{name} is refuted, and not drawn: {call.why}")
                 lines.append(Line(name, [None] * len(group.heads)))
             else:
-                lines.append(Line(name, _maps(call, group.heads, most, reduce)))
+                lines.append(Line(name, _maps(call, group.heads, side, reduce)))
             completed += 1
             progress(completed / len(selected))
-        blocks.append(Block(lines, group.heads, *_axes(group, most), group.heading,
-                            _borders(group.calls[0], most), (N, M)))  # fmt: skip
-        if max(N, M) > most:
-            word, (queries, keys) = "largest" if reduce == "max" else "mean", _sizes(N, M, most)
+        blocks.append(Block(lines, group.heads, *_axes(group, side), group.heading,
+                            _borders(group.calls[0], side), (N, M)))  # fmt: skip
+        if max(N, M) > side:
+            word, (queries, keys) = "largest" if reduce == "max" else "mean", _sizes(N, M, side)
             remarks.append(f"pooled: a cell is the {word} of {queries} × {keys} weights (queries × "
                            f"keys) of a map of {N:,} × {M:,}")  # fmt: skip
         elif not group.part and patch_grid(group.calls[0]):
-            tokens = f"{N:,} tokens without text"
-            remarks.append(f"{tokens}, as many as an image's patches, named as those")
+            remarks.append(f"{N:,} tokens without text, assumed to be the patches of an image")
     remarks += [proof_summary(selected), *layout_warnings(selected)]
     return head_grid.draw(blocks, size=size, notes=list(dict.fromkeys(remarks)), **style)
 
@@ -101,54 +100,54 @@ def _selected(calls: Sequence[Call], selection: Selection) -> list[Call]:
     selected = [call for call in calls if all(call.shape[1:])]
     if not selected:
         raise RunError(
-            "a text of which no token is left",
+            "a text without a token",
             expected="at least one token that is not padding",
             cause="an attention_mask that masks every token",
             remedy="draw another text of recording.sequences",
         )
     if selection.pass_index is not None:
-        selected = _with(selected, lambda call: call.pass_index, [selection.pass_index], "pass")
+        selected = _keep(selected, lambda call: call.pass_index, [selection.pass_index], "pass")
     if selection.part is not None:
         if selection.part not in PARTS:
             raise ArgumentError(f"part={selection.part!r}", expected="encoder, decoder or cross")
-        selected = _with(selected, lambda call: part_of(call, calls), [selection.part], "part")
+        selected = _keep(selected, lambda call: part_of(call, calls), [selection.part], "part")
     layers = _numbers(selection.layers, "layer")
-    return selected if layers is None else _with(selected, lambda call: call.layer, layers, "layer")
+    return selected if layers is None else _keep(selected, lambda call: call.layer, layers, "layer")
 
 
-def _with(calls: list[Call], key: Callable[[Call], Any], values: list, what: str) -> list[Call]:
-    _check_values(values, list(dict.fromkeys(key(call) for call in calls)), what)
+def _keep(calls: list[Call], key: Callable[[Call], Any], values: list, noun: str) -> list[Call]:
+    _check_values(values, list(dict.fromkeys(key(call) for call in calls)), noun)
     return [call for call in calls if key(call) in values]
 
 
-def _check_values(values: Iterable, available: list, what: str) -> None:
+def _check_values(values: Iterable, available: list, noun: str) -> None:
     for value in values:
         if value not in available:
-            raise ArgumentError(f"{what} {value}", expected=_choices(available, what))
+            raise ArgumentError(f"{noun} {value}", expected=_choices(available, noun))
 
 
-def _choices(available: list, what: str) -> str:
+def _choices(available: list, noun: str) -> str:
     if all(value is None for value in available):
-        only = ", which only an encoder–decoder has" if what == "part" else ""
-        return f"no {what}: these calls have none{only}"
+        only = ", which only an encoder–decoder has" if noun == "part" else ""
+        return f"no {noun}: these calls have none{only}"
     first, last = available[0], available[-1]
     if all(map(is_integer, available)) and available == list(range(first, last + 1)):
-        return f"{what}s from {first} to {last}" if len(available) > 1 else f"{what} {first}"
+        return f"{noun}s from {first} to {last}" if len(available) > 1 else f"{noun} {first}"
     return f"one of {', '.join(map(str, available))}"
 
 
-def _numbers(argument: Iterable[int] | int | None, what: str) -> list[int] | None:
+def _numbers(argument: Iterable[int] | int | None, noun: str) -> list[int] | None:
     if argument is None:
         return None
-    several = [argument] if is_integer(argument) else argument
-    numbers = list(several) if isinstance(several, Iterable) else []
+    items = [argument] if is_integer(argument) else argument
+    numbers = list(items) if isinstance(items, Iterable) else []
     if not numbers or not all(map(is_integer, numbers)):
-        raise ArgumentError(f"{what}s={argument!r}", expected="a number, a list or a range")
+        raise ArgumentError(f"{noun}s={argument!r}", expected="a number, a list or a range")
     return [int(number) for number in numbers]
 
 
 def part_of(call: Call, calls: Iterable[Call]) -> str | None:
-    """Return the key of `PARTS` for a call of an encoder–decoder; None in another model."""
+    """Return the key of `PARTS` for a call of an encoder–decoder; None for another model."""
     if not any(other.kind == "cross" for other in calls):
         return None
     if call.kind == "cross":
@@ -159,7 +158,7 @@ def part_of(call: Call, calls: Iterable[Call]) -> str | None:
 def _groups(calls: list[Call], all_calls: Sequence[Call], heads: list[int] | None) -> list[Group]:
     """Group calls by part, pass and shape; parts in the order of `PARTS`.
 
-    `all_calls` decide whether there are parts, even if the calls of only one part are drawn.
+    `all_calls` are the calls before selection: cross-attention among them implies parts.
     """
     groups: dict[tuple, list[Call]] = {}
     parts = {id(call): part_of(call, all_calls) for call in calls}
@@ -183,14 +182,14 @@ def _groups(calls: list[Call], all_calls: Sequence[Call], heads: list[int] | Non
 
 
 def _common_name(calls: list[Call]) -> str:
-    """Return the words that the modules' names share at their start, up to a number."""
+    """Return the common beginning of the modules' names, up to the first number."""
     columns = zip(*(call.name.split(".") for call in calls), strict=False)
-    same = takewhile(lambda words: len(set(words)) == 1 and not words[0].isdecimal(), columns)
-    return ".".join(words[0] for words in same) or calls[0].name
+    common = takewhile(lambda words: len(set(words)) == 1 and not words[0].isdecimal(), columns)
+    return ".".join(words[0] for words in common) or calls[0].name
 
 
 def _names(calls: list[Call]) -> list[str]:
-    """Return the label of each row: its layer, or its module without one; and its call."""
+    """Return a label for each call: its layer or module, and its index if these are not unique."""
     plain = [call.name if call.layer is None else f"layer {call.layer}" for call in calls]
     count = Counter(plain)
     return [
@@ -199,35 +198,35 @@ def _names(calls: list[Call]) -> list[str]:
     ]
 
 
-def _maps(call: Call, heads: list[int], most: int, reduce: str) -> list[Any]:
-    """Return the map of each head, masked cells marked; None for a head that the call lacks."""
+def _maps(call: Call, heads: list[int], side: int, reduce: str) -> list[Any]:
+    """Return each head's map of at most side × side cells, or None for a head not recorded."""
     drawn = [head for head in heads if head in call.heads]
     if not drawn:
         return [None] * len(heads)
     N, M = call.shape[1:]
 
     def cells(head: int | None) -> Tensor:
-        is_small = max(N, M) <= most
-        return call.weights(head) if is_small else call.heatmap(most, head=head, reduce=reduce)
+        is_small = max(N, M) <= side
+        return call.weights(head) if is_small else call.heatmap(side, head=head, reduce=reduce)
 
-    # all heads at once cost less than one after the other
+    # computing all heads together takes less time than separately
     weights = cells(None) if drawn == call.heads else torch.stack([cells(head) for head in drawn])
-    hidden = masked_cells(call.causes, _sizes(N, M, most)).numpy()
+    masked = masked_cells(call.causes, _sizes(N, M, side)).numpy()
     maps = {}
     for head, table in zip(drawn, weights.float().cpu().numpy(), strict=True):
-        mask = hidden[call.heads.index(head) if len(hidden) > 1 else 0]
+        mask = masked[call.heads.index(head) if len(masked) > 1 else 0]
         maps[head] = np.ma.masked_array(table, mask)
     return [maps.get(head) for head in heads]
 
 
-def _sizes(N: int, M: int, most: int) -> tuple[int, int]:
-    """Return how many queries, and how many keys, a cell pools."""
-    return -(-N // most), -(-M // most)
+def _sizes(N: int, M: int, side: int) -> tuple[int, int]:
+    """Return how many queries, and how many keys, a cell of a side × side table pools."""
+    return -(-N // side), -(-M // side)
 
 
-def _axes(group: Group, most: int) -> tuple[list[str], list[str], tuple[str, str]]:
+def _axes(group: Group, side: int) -> tuple[list[str], list[str], tuple[str, str]]:
     """Return the labels of rows and columns, and the names of the two axes."""
-    from heedful.pictures.labels import names, places
+    from heedful.pictures.labels import names, position_labels
 
     call = group.calls[0]
     _, N, M = call.shape
@@ -242,31 +241,31 @@ def _axes(group: Group, most: int) -> tuple[list[str], list[str], tuple[str, str
 
     def labels(tokens: list[str] | None, count: int, size: int) -> list[str]:
         if size > 1:
-            return places(-(-count // size), size)
-        return names(tokens) if tokens is not None else grid or places(count)
+            return position_labels(-(-count // size), size)
+        return names(tokens) if tokens is not None else grid or position_labels(count)
 
-    queries, keys = _sizes(N, M, most)
+    queries, keys = _sizes(N, M, side)
     return labels(call.query_tokens, N, queries), labels(call.key_tokens, M, keys), axes
 
 
-def _borders(call: Call, most: int) -> tuple[list[int], list[int]]:
-    """Return the rows and columns before which another text begins."""
+def _borders(call: Call, side: int) -> tuple[list[int], list[int]]:
+    """Return the rows, and the columns, of cells at which another text of the prompt begins."""
     from heedful.pictures.labels import borders
 
     _, N, M = call.shape
-    sides = zip((call.query_tokens, call.key_tokens), _sizes(N, M, most), strict=True)
+    axes = zip((call.query_tokens, call.key_tokens), _sizes(N, M, side), strict=True)
     queries, keys = (
-        [] if tokens is None else sorted({place // size for place in borders(tokens)})
-        for tokens, size in sides
+        [] if tokens is None else sorted({index // size for index in borders(tokens)})
+        for tokens, size in axes
     )
     return queries, keys
 
 
 def patch_grid(call: Call) -> list[str] | None:
-    """Return names of image patches for a call without token names; None if it has other tokens.
+    """Return names of image patches for a call that seems to attend over patches; else None.
 
-    The call must be self-attention over a square number of tokens, or one or two more (a class and
-    a distillation token), in a model of transformers, or in a module named like a vision model.
+    Such a call is self-attention without token ids, in a model of transformers or in a module named
+    like a vision model, over a square number of tokens, or 1 or 2 more (class and distillation).
     """
     from heedful.pictures.labels import patches
 
@@ -275,24 +274,24 @@ def patch_grid(call: Call) -> list[str] | None:
         return None
     if not (call.door.startswith("transformers") or any(word in call.name for word in VISION)):
         return None
-    for before in (1, 0, 2):
-        side = isqrt(max(0, M - before))
-        if side > 1 and side * side == M - before:
-            return patches(side, side, before)
+    for extra in (1, 0, 2):
+        rows = isqrt(max(0, M - extra))
+        if rows > 1 and rows * rows == M - extra:
+            return patches(rows, rows, extra)
     return None
 
 
 def scores_of(call: Call, head: int) -> tuple[Tensor, Tensor]:
-    """Return a head's scores before and after the mask, (N, M) each; −inf where masked."""
+    """Return a head's scores before and after the mask (−inf where masked), (N, M) each."""
     N, M = call.shape[1:]
-    if max(N, M) > CELLS:
+    if max(N, M) > MAX_SCORES:
         raise ArgumentError(
             f"scores of {N:,} × {M:,}",
-            expected=f"at most {CELLS:,} queries and keys",
+            expected=f"at most {MAX_SCORES:,} queries and keys",
             remedy="use a shorter text, or draw the weights, which are pooled",
         )
-    hidden = masked_cells(call.causes, (1, 1))
-    if not hidden.any():
+    masked = masked_cells(call.causes, (1, 1))
+    if not masked.any():
         raise ArgumentError(
             f"scores of {call.name}",
             expected="attention with a mask, such as a GPT's",
@@ -300,14 +299,13 @@ def scores_of(call: Call, head: int) -> tuple[Tensor, Tensor]:
             remedy="draw the weights instead",
         )
     index = call.heads.index(head)
-    inputs = call.checked().of_heads(slice(index, index + 1)).upcast()
+    inputs = call.checked_inputs().of_heads(slice(index, index + 1)).upcast()
     scaled = scores(inputs._replace(mask=None), torch.arange(N, device="cpu"))[0].float().cpu()
-    table = hidden[index if len(hidden) > 1 else 0]
-    return scaled, scaled.masked_fill(table, -torch.inf)
+    return scaled, scaled.masked_fill(masked[index if len(masked) > 1 else 0], -torch.inf)
 
 
 def scores_picture(calls: Sequence[Call], selection: Selection, title: str | None = None) -> Figure:
-    """Draw the scores of the first selected head in the first selected causal call."""
+    """Draw the scores of the first selected head of the first causal call (else: first call)."""
     from heedful.pictures import plots
 
     selected = _selected(calls, selection)

@@ -1,7 +1,6 @@
-"""Recordings as files: one safetensors file each, with a description of the tensors in its header.
+"""Saving and loading of recordings: one safetensors file each, with a description in its header.
 
-Tensors are read from the disk when they are first used, so a large recording opens at once. Writing
-is atomic.
+A tensor is read from the disk when it is first used, so loading takes no time. Writing is atomic.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ from heedful.recording.unpadded import RealTokens, distinct
 VERSION = 1
 IMAGE = "image"  # prefix of the names of image tensors
 TENSORS = ("query", "key", "value", "bias", "sinks", "weights", "sums", "ids", "query_ids")
-# Fields of a call that the header stores unchanged
+# Fields of a `Capture` that the header contains as JSON
 PLAIN = (
     "name", "layer", "pass_index", "kind", "door", "scale", "softcap", "heads", "index", "texts",
     "parts", "first",
 )  # fmt: skip
 AGAIN, EXPECTED = "record again", "a file written by recording.save"
 COPY_AGAIN = "copy it again, or record again"
-# Errors that reading a changed header may raise
+# Errors that a damaged header may cause
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
 
 
@@ -62,37 +61,35 @@ def save(
         if path.is_file() and path.stat().st_size:
             check_replaceable(path, "recording")
     for check_file in (images.check_file, *(capture.check_file for capture in captures)):
-        check_file()  # damaged tensors must not get a new checksum
-    name_ids(texts, captures)  # a name for each id, so that opening needs no tokenizer
+        check_file()  # else damaged tensors would get valid checksums
+    name_ids(texts, captures)  # store a name for each id: loading then needs no tokenizer
     tensors = {f"{IMAGE}.{i}": pixels for i, pixels in enumerate(images.pixels)}
     described = [_describe(capture, str(i), tensors) for i, capture in enumerate(captures)]
-    same = _shared(tensors)
-    about = {
+    aliases = _aliases(tensors)
+    header = {
         "format": "recording", "version": VERSION, "calls": described,
         "images": {"patches": images.patches, "assumed": images.assumed, "seen": images.input_size},
         "missed": dict(missed or {}),
         "tokens": texts.source, "written": texts.target, "unknown": texts.unknown,
         "names": {str(number): name for number, name in texts.names.items()},
-        "same": same,
+        "same": aliases,
     }  # fmt: skip
-    save_tensors(
-        path, {name: tensor for name, tensor in tensors.items() if name not in same}, about
-    )
+    save_tensors(path, {name: tensors[name] for name in tensors if name not in aliases}, header)
 
 
-def _texts_from_data(about: dict[str, Any]) -> Texts:
-    names, unknown = about["names"], about["unknown"]
+def _texts_from_data(header: dict[str, Any]) -> Texts:
+    names, unknown = header["names"], header["unknown"]
     if not all(isinstance(name, str) for name in names.values()):
         raise ValueError("the names of tokens")
     if unknown is not None and not is_integer(unknown):
         raise ValueError("the id of unknown words")
     names = {int(number): name for number, name in names.items()}
-    source, target = texts_of(about["tokens"]), texts_of(about["written"])
+    source, target = texts_of(header["tokens"]), texts_of(header["written"])
     return Texts(source, target, names=names, unknown=unknown)
 
 
-def _images_from_data(about: dict[str, Any], tensors: Mapping[str, Tensor]) -> Images:
-    described = about["images"]
+def _images_from_data(header: dict[str, Any], tensors: Mapping[str, Tensor]) -> Images:
+    described = header["images"]
     count = sum(name.startswith(f"{IMAGE}.") for name in tensors)
     pixels = [tensors[f"{IMAGE}.{i}"] for i in range(count)]
     patches = [Patches(*fields) for fields in described["patches"]]
@@ -103,10 +100,10 @@ def _images_from_data(about: dict[str, Any], tensors: Mapping[str, Tensor]) -> I
     return images
 
 
-def _missed(about: dict[str, Any]) -> dict[str, str]:
-    missed = about["missed"]
+def _missed(header: dict[str, Any]) -> dict[str, str]:
+    missed = header["missed"]
     if not all(isinstance(why, str) for why in missed.values()):
-        raise ValueError("what was missed")
+        raise ValueError("the reasons for missed modules")
     return missed
 
 
@@ -117,18 +114,18 @@ def size(capture: Capture) -> int:
     return sum(tensor.nbytes for tensor in tensors.values())
 
 
-def _shared(tensors: dict[str, Tensor]) -> dict[str, str]:
-    """Map each tensor that shares its memory with an earlier one to that one's name."""
+def _aliases(tensors: dict[str, Tensor]) -> dict[str, str]:
+    """Map the name of each tensor that shares memory with an earlier one to the earlier name."""
     first: dict[tuple, str] = {}
-    same = {}
+    aliases = {}
     for name, tensor in tensors.items():
         key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
         if tensor.numel() and first.setdefault(key, name) != name:
-            same[name] = first[key]
-    return same
+            aliases[name] = first[key]
+    return aliases
 
 
-@torch.inference_mode(False)  # the tensors may be written into later
+@torch.inference_mode(False)  # the tensors may be modified later, outside inference mode
 def load(path: Path) -> tuple[list[Capture], Texts, dict[str, str], Images]:
     """Read a file that `save` wrote; raise the errors of `heedful.load`."""
     if path.is_dir():
@@ -137,20 +134,20 @@ def load(path: Path) -> tuple[list[Capture], Texts, dict[str, str], Images]:
         raise RunError(f"{path} is a directory", expected=EXPECTED, cause=cause)
     if not path.is_file():
         raise RunError(f"no file {path}", expected=EXPECTED, remedy="check the path")
-    tensors, about = _read(path)
+    tensors, header = _read(path)
     try:
-        checksums = Checksums(path, dict(tensors), about.get(SUMS, {}), COPY_AGAIN)
-        same = about["same"]
-        tensors |= {name: tensors[first] for name, first in same.items()}
-        captures = [_restore(call, str(i), tensors) for i, call in enumerate(about["calls"])]
+        checksums = Checksums(path, dict(tensors), header.get(SUMS, {}), COPY_AGAIN)
+        aliases = header["same"]
+        tensors |= {name: tensors[first] for name, first in aliases.items()}
+        captures = [_restore(call, str(i), tensors) for i, call in enumerate(header["calls"])]
         names: dict[str, list[str]] = {IMAGE: [], **{str(i): [] for i in range(len(captures))}}
         for name in tensors:
-            names[name.split(".")[0]].append(same.get(name, name))
+            names[name.split(".")[0]].append(aliases.get(name, name))
         for i, capture in enumerate(captures):
             capture.check_file = functools.partial(checksums.check, names[str(i)])
-        images = _images_from_data(about, tensors)
+        images = _images_from_data(header, tensors)
         images.check_file = functools.partial(checksums.check, names[IMAGE])
-        return captures, _texts_from_data(about), _missed(about), images
+        return captures, _texts_from_data(header), _missed(header), images
     except DAMAGE as error:
         is_missing = isinstance(error, KeyError)
         reason = ValueError(f"no {error} in it") if is_missing else error
@@ -160,36 +157,36 @@ def load(path: Path) -> tuple[list[Capture], Texts, dict[str, str], Images]:
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors and the header of a recording's file, checked for its version."""
     try:
-        tensors, about = read_tensors(path)
-        header_is_whole = is_header_intact(path)
-    except RunError as error:  # its remedy is about models
+        tensors, header = read_tensors(path)
+        is_intact = is_header_intact(path)
+    except RunError as error:  # replace its remedy, which is about models
         reason = error.__cause__
         if not isinstance(reason, OSError) and description(path) is None:
             kind = "a text, or a file of another kind" if path.stat().st_size else "an empty file"
             raise RunError(
-                f"{path} is no recording",
+                f"{path} is not a recording",
                 expected=EXPECTED,
                 cause=kind,
-                remedy="`heedful record` makes one of a model and a text",
+                remedy="record a model and a text with `heedful record`",
             ) from error
         raise read_error(path, reason if isinstance(reason, Exception) else error, AGAIN) from error
-    if header_is_whole is False:
+    if is_intact is False:
         raise read_error(path, ValueError("its header is not what was written"), AGAIN)
-    if not isinstance(about, dict) or about.get("format") != "recording":
-        raise RunError(f"{path} is no recording", expected=EXPECTED, cause="weights of a model")
-    if about.get("version") != VERSION:
+    if not isinstance(header, dict) or header.get("format") != "recording":
+        raise RunError(f"{path} is not a recording", expected=EXPECTED, cause="weights of a model")
+    if header.get("version") != VERSION:
         raise RunError(
-            f"{path} is of version {about.get('version')!r} of the format",
+            f"{path} has version {header.get('version')!r} of the file format",
             expected=f"version {VERSION}",
             remedy="record again, or open it with the version of heedful that wrote it",
         )
-    if header_is_whole is None:
+    if is_intact is None:
         raise read_error(path, ValueError("its header has lost its checksum"), AGAIN)
-    return tensors, about
+    return tensors, header
 
 
 def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    check = dataclasses.asdict(capture.check)  # the check sets `sums`, which are written below
+    check = dataclasses.asdict(capture.check)  # computed first, because it sets `sums`
     for name in TENSORS:
         tensor = getattr(capture, name)
         if tensor is not None:
@@ -198,8 +195,8 @@ def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict
     numbers = {id(real): number for number, real in enumerate(shared)}
     tokens = [
         {
-            "queries": _ends(real.queries, f"{prefix}.{number}.queries", tensors),
-            "keys": _ends(real.keys, f"{prefix}.{number}.keys", tensors),
+            "queries": _indices_as_data(real.queries, f"{prefix}.{number}.queries", tensors),
+            "keys": _indices_as_data(real.keys, f"{prefix}.{number}.keys", tensors),
             "mask": _mask_as_data(real.mask, f"{prefix}.{number}.mask", tensors),
         }
         for number, real in enumerate(shared)
@@ -223,7 +220,7 @@ def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor])
         **{name: described[name] for name in PLAIN},
         **{name: tensors.get(f"{prefix}.{name}") for name in TENSORS},  # type: ignore[arg-type]
         tokens=[tokens[number] for number in described["tokens_of"]],
-        checked=Check(**described["check"]),
+        check_source=Check(**described["check"]),
         layout=Layout(*described["layout"]),
         refutations={int(row): str(why) for row, why in described["against"].items()},
     )
@@ -231,8 +228,8 @@ def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor])
     return capture
 
 
-def _ends(indices: Tensor, name: str, tensors: dict[str, Tensor]) -> list[int] | str:
-    """Return indices for the header: a run as its two ends, others as the name of a tensor."""
+def _indices_as_data(indices: Tensor, name: str, tensors: dict[str, Tensor]) -> list[int] | str:
+    """Return indices for the header: [first, end) if consecutive, else the name of a tensor."""
     first = int(indices[0]) if len(indices) else 0
     if torch.equal(indices, torch.arange(first, first + len(indices), device="cpu")):
         return [first, first + len(indices)]

@@ -1,4 +1,4 @@
-"""Validation of a recording's file when it is opened: do its descriptions and tensors agree?"""
+"""Validation of a loaded recording: its descriptions must match its tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from heedful.ops.masks import Combined, Mask, Packed
 from heedful.recording.capture import Capture
 from heedful.recording.checks import is_integer
 from heedful.recording.images import Images
-from heedful.recording.pixels import LONGEST
+from heedful.recording.pixels import MAX_SIDE
 from heedful.recording.proof import LAYOUTS
 from heedful.recording.unpadded import RealTokens, distinct
 
@@ -22,7 +22,7 @@ CALL_KINDS = ("self", "causal", "cross")
 
 
 def check(capture: Capture) -> None:
-    """Check a call, except the numbers in its tensors; raise a ValueError naming the fault."""
+    """Check a call, except the numbers in its tensors; raise a ValueError that names the field."""
     owner = f" of call {capture.name!r}"
     result, (word, why) = capture.check, capture.layout
     numbers = (capture.index, capture.pass_index, result.rows)
@@ -64,10 +64,10 @@ def check(capture: Capture) -> None:
 
 
 def check_images(images: Images) -> None:
-    """Check images, except their pixels; raise a ValueError naming the fault."""
+    """Check images, except their pixels; raise a ValueError that names the field."""
     for pixels in images.pixels:
         height, width, channels = pixels.shape
-        is_size = _is_size(height) and _is_size(width) and max(height, width) <= LONGEST
+        is_size = _is_size(height) and _is_size(width) and max(height, width) <= MAX_SIDE
         _require("", {"image": is_size and channels == 3 and pixels.dtype == torch.uint8})
     size = images.input_size
     is_pair = size is None or (len(size) == 2 and all(map(_is_size, size)))
@@ -75,10 +75,10 @@ def check_images(images: Images) -> None:
     for cut in images.patches:
         words = (cut.module, *cut.before)
         _require(f" of the patches of {cut.module!r}", {
-            "names": all(isinstance(word, str) for word in words) and len(words) <= LONGEST,
+            "names": all(isinstance(word, str) for word in words) and len(words) <= MAX_SIDE,
             "note": cut.assumed in ("", "apart", "assumed"),
             "size": _is_size(cut.height) and _is_size(cut.width),
-            "windows": all(is_integer(n) and 0 <= n <= LONGEST for n in (cut.window, cut.shift)),
+            "windows": all(is_integer(n) and 0 <= n <= MAX_SIDE for n in (cut.window, cut.shift)),
         })  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def _check_tokens(real: RealTokens, shape: tuple[int, int, int], owner: str) -> 
 
 
 def _has_texts(capture: Capture) -> bool:
-    """Return whether a call has all parts of each of its texts, and the texts are in the pass."""
+    """Return whether the numbers of texts and parts match the number of sequences of a call."""
     texts, parts, first = capture.texts, capture.parts, capture.first
     if not all(map(is_integer, (texts, parts, first))) or parts < 1:
         return False
@@ -116,7 +116,7 @@ def _is_finite(number: object) -> bool:
 
 
 def _is_size(number: object) -> bool:
-    return is_integer(number) and 0 < number <= 4 * LONGEST
+    return is_integer(number) and 0 < number <= 4 * MAX_SIDE
 
 
 def _is_table(tensor: Tensor | None) -> bool:

@@ -1,10 +1,11 @@
-"""The passes of a generation stitched into one call per layer: all tokens × all earlier keys.
+"""Stitching: the passes of a generation as one call per layer, all tokens × all earlier keys.
 
-A model that generates calls attention once for the prompt and once for each new token. Its cache
+A model that generates calls attention once for the prompt, and once for each new token. Its cache
 grows (dynamic), has its full length from the start (static), or drops old keys (sliding). Stitching
-puts the keys of all passes in their positions. A token that no query may attend to is padding and
-is left out. Some stitched rows are compared with the rows of their passes. Only a position bias
-(T5), and a mask that is neither causal nor a window, take N × M memory. T tokens, H query heads.
+moves the keys of all passes to their positions in the text, and omits tokens that no query may
+attend to, because these are padding. Some stitched rows are compared with those of their passes.
+Only a position bias (T5), or a mask that is neither causal nor a window, takes T × T memory, where
+T is the number of tokens. H is the number of query heads, G that of key heads.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from heedful.recording.row_sums import RowSums, unknown
 from heedful.recording.tolerance import tolerance_of
 from heedful.recording.unpadded import take_rows
 
-ROWS = 256  # rows of a mask that are processed at once
+ROWS = 256  # rows of a mask that are computed at once
 
 
 class Placement(NamedTuple):
     """The positions of a pass's queries and keys in the stitched call, without padding.
 
-    rows, columns: indices of its real queries and keys. queries, keys: their stitched positions.
+    rows, columns: their indices in the pass. queries, keys: their indices in the stitched call.
     """
 
     rows: Tensor
@@ -45,9 +46,9 @@ class Placement(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How the passes of a layer are stitched; layers with the same real tokens share it.
+    """The placements of a layer's passes; layers with the same real tokens share a plan.
 
-    shape: the numbers of queries and keys. is_cross: whether it is cross-attention.
+    mask: the stitched mask. shape: the numbers of stitched queries and keys.
     """
 
     placements: list[Placement]
@@ -57,26 +58,25 @@ class Plan(NamedTuple):
 
 
 def stitched(captures: list[Capture], sequence: int) -> list[Call]:
-    """Return the generation as one call for each attention module, in the order of execution.
+    """Return a generation as one call for each attention module, in the order of execution.
 
-    Cross-attention becomes all target tokens × the source. Bidirectional self-attention, as in an
-    encoder, is left out.
+    Cross-attention becomes all target tokens × the source; bidirectional encoders are omitted.
 
     Raises:
-        RunError: no generation, passes that do not follow each other, or stitched rows that differ
-            from those of their passes.
+        RunError: no generation, a pass that does not continue the passes before it, or stitched
+            rows that differ from those of their passes.
     """
     modules: dict[str, list[Capture]] = {}
     for capture in captures:
-        if capture.has(sequence):
+        if capture.has_sequence(sequence):
             modules.setdefault(capture.name, []).append(capture)
     layers = list(modules.values())
     plans: dict[tuple, Plan] = {}
     calls = []
-    generates = any(continues(capture) for passes in layers for capture in passes)
+    generates = any(can_continue(capture) for passes in layers for capture in passes)
     for passes in layers:
         is_cross = generates and all(capture.kind == "cross" for capture in passes)
-        if not is_cross and not any(map(continues, passes)):
+        if not is_cross and not any(map(can_continue, passes)):
             continue
         key = tuple(
             (id(capture.tokens), capture.first, capture.query.shape[2], capture.key.shape[2])
@@ -93,41 +93,42 @@ def stitched(captures: list[Capture], sequence: int) -> list[Call]:
     return calls
 
 
-def continues(capture: Capture) -> bool:
-    """Return whether a call can be part of a generation."""
+def can_continue(capture: Capture) -> bool:
+    """Return whether a call can be a pass of a generation: it is causal, or has a single query."""
     return capture.kind == "causal" or (capture.kind == "self" and capture.query.shape[2] == 1)
 
 
 def _plan(passes: list[Capture], sequence: int) -> Plan:
+    """Plan the passes of causal self-attention."""
     slots, tokens = _slots(passes), [capture.real(sequence) for capture in passes]
     attended = torch.zeros(max(keys.stop for _, keys in slots), dtype=torch.bool, device="cpu")
     for capture, real, (queries, keys) in zip(passes, tokens, slots, strict=True):
         for _, allowed in allowed_rows(capture, sequence):
             attended[keys.start + real.keys] |= allowed.any(dim=(0, 1)).cpu()
-        # the last attended key must belong to a query: later slots of a cache are empty
+        # the last attended key must be that of a query, since later slots of a cache are empty
         last = int(attended.nonzero().max()) if bool(attended.any()) else queries.start
         restarts = queries.start > 0 and len(keys) <= len(queries)
         attended_in_pass = int(attended[queries.start : queries.stop].sum())
         attended_and_real = int(attended[queries.start + real.queries].sum())
         if restarts or last not in queries or attended_and_real != attended_in_pass:
-            raise no_continuation(capture, sequence)
+            raise continuation_error(capture, sequence)
     positions = attended.cumsum(0) - 1
     placements = []
     for real, (queries, keys) in zip(tokens, slots, strict=True):
-        of_queries, of_keys = queries.start + real.queries, keys.start + real.keys
-        rows, columns = attended[of_queries].nonzero()[:, 0], attended[of_keys].nonzero()[:, 0]
-        of_queries, of_keys = positions[of_queries[rows]], positions[of_keys[columns]]
-        placements.append(Placement(rows, columns, of_queries, of_keys))
+        query_slots, key_slots = queries.start + real.queries, keys.start + real.keys
+        rows, columns = (attended[axis].nonzero()[:, 0] for axis in (query_slots, key_slots))
+        indices = positions[query_slots[rows]], positions[key_slots[columns]]
+        placements.append(Placement(rows, columns, *indices))
     total = int(attended.sum())
     return Plan(placements, _mask(passes, placements, total, sequence), (total, total))
 
 
 def _plan_of_cross(passes: list[Capture], sequence: int) -> Plan:
-    """Plan cross-attention: all passes have the same keys; keys that no query attends to go."""
+    """Plan the passes of cross-attention, which have the same keys; omit keys never attended."""
     placements, total, first = [], 0, passes[0].real(sequence)
     tables = [table for capture in passes for _, table in allowed_rows(capture, sequence)]
     if any(not torch.equal(capture.real(sequence).keys, first.keys) for capture in passes):
-        raise no_continuation(passes[-1], sequence)
+        raise continuation_error(passes[-1], sequence)
     attended = torch.stack([table.any(dim=(0, 1)) for table in tables]).any(dim=0).cpu()
     columns = attended.nonzero()[:, 0]
     keys = torch.arange(len(columns), device="cpu")
@@ -142,18 +143,18 @@ def _plan_of_cross(passes: list[Capture], sequence: int) -> Plan:
 
 
 def _slots(passes: list[Capture]) -> list[tuple[range, range]]:
-    """Return the positions of each pass's queries and keys among all tokens, with padding."""
+    """Return the ranges of each pass's queries and keys among all tokens, padding included."""
     slots, end = [], 0
     for capture in passes:
         first_query, M = end, capture.key.shape[2]
         end += capture.query.shape[2]
-        start = max(0, end - M)  # above 0 for a sliding cache, which contains the last keys
+        start = max(0, end - M)  # above 0 for a sliding cache, which contains only the last keys
         slots.append((range(first_query, end), range(start, start + M)))
     return slots
 
 
 def allowed_rows(capture: Capture, sequence: int) -> Iterator[tuple[slice, Tensor]]:
-    """Yield the mask of a pass's real queries and keys, (1 or H, n, m), in runs of rows."""
+    """Yield the mask of a pass's real queries and keys: a slice of rows, and (1 or H, n, m)."""
     queries, keys, mask = capture.real(sequence)
     shape = (capture.query.shape[1], len(queries), len(keys))
     device = capture.query.device
@@ -199,13 +200,13 @@ def _mask(passes: list[Capture], placements: list[Placement], total: int, sequen
 def _stitch_layer(passes: list[Capture], plan: Plan, sequence: int) -> Call:
     for capture in passes:
         capture.check_file()
-    first, device = passes[0], passes[0].query.device  # with a budget, later ones are on the CPU
+    first, device = passes[0], passes[0].query.device  # passes beyond a budget are on the CPU
     inputs = [capture.inputs(sequence).on(device) for capture in passes]
-    values = [value.to(device) for each in passes if (value := each.values(sequence)) is not None]
+    values = [x.to(device) for call in passes if (x := call.values(sequence)) is not None]
     pairs = zip(inputs, plan.placements, strict=True)
-    query = torch.cat([take_rows(each.query, placement.rows) for each, placement in pairs], dim=1)
+    query = torch.cat([take_rows(x.query, placement.rows) for x, placement in pairs], dim=1)
     stitched = AttentionInputs(
-        query, _keys([each.key for each in inputs], passes, plan, sequence),
+        query, _keys([x.key for x in inputs], passes, plan, sequence),
         inputs[0].scale, plan.mask, _bias(inputs, plan), inputs[0].softcap, _sinks(inputs, plan),
     )  # fmt: skip
     _compare(stitched, inputs, plan, first.name)
@@ -228,13 +229,13 @@ def _stitch_layer(passes: list[Capture], plan: Plan, sequence: int) -> Call:
 
 
 def _keys(tables: list[Tensor], passes: list[Capture], plan: Plan, sequence: int) -> Tensor:
-    """Stitch the keys or values of all passes, (G, T, d); each pass repeats the earlier ones."""
+    """Stitch the keys or values of all passes, (G, T, d); check that passes repeat earlier ones."""
     stitched = tables[0].new_zeros(len(tables[0]), plan.shape[1], tables[0].shape[2])
     end = 0
     for capture, table, placement in zip(passes, tables, plan.placements, strict=True):
         rows, repeated = take_rows(table, placement.columns), int((placement.keys < end).sum())
         if not torch.equal(rows[:, :repeated], take_rows(stitched, placement.keys[:repeated])):
-            raise no_continuation(capture, sequence)
+            raise continuation_error(capture, sequence)
         stitched[:, placement.keys[repeated:]] = rows[:, repeated:]
         end = plan.shape[1] if plan.is_cross else end + len(placement.queries)
     return stitched
@@ -243,24 +244,24 @@ def _keys(tables: list[Tensor], passes: list[Capture], plan: Plan, sequence: int
 def _bias(inputs: list[AttentionInputs], plan: Plan) -> Tensor | None:
     """Stitch the biases, (H, T, T); None if no pass has one."""
     stitched = None
-    for each, placement in zip(inputs, plan.placements, strict=True):
-        if each.bias is not None:
+    for x, placement in zip(inputs, plan.placements, strict=True):
+        if x.bias is not None:
             if stitched is None:
-                stitched = each.bias.new_zeros(each.shape[0], *plan.shape)
-            bias = each.bias.expand(each.shape)[:, placement.rows][:, :, placement.columns]
+                stitched = x.bias.new_zeros(x.shape[0], *plan.shape)
+            bias = x.bias.expand(x.shape)[:, placement.rows][:, :, placement.columns]
             stitched[:, placement.queries[:, None], placement.keys] = bias
     return stitched
 
 
 def _sinks(inputs: list[AttentionInputs], plan: Plan) -> Tensor | None:
     """Stitch the sinks, (H,), or (H, T) if they differ from query to query."""
-    first = next((each.sinks for each in inputs if each.sinks is not None), None)
+    first = next((x.sinks for x in inputs if x.sinks is not None), None)
     if first is None or first.ndim == 1:
         return first
     stitched = first.new_full((len(first), plan.shape[0]), -torch.inf)
-    for each, placement in zip(inputs, plan.placements, strict=True):
-        if each.sinks is not None:
-            stitched[:, placement.queries] = each.sinks[:, placement.rows]
+    for x, placement in zip(inputs, plan.placements, strict=True):
+        if x.sinks is not None:
+            stitched[:, placement.queries] = x.sinks[:, placement.rows]
     return stitched
 
 
@@ -274,7 +275,7 @@ def _row_sums(passes: list[Capture], plan: Plan, query: Tensor, sequence: int) -
 
 
 def _query_ids(passes: list[Capture], plan: Plan, sequence: int) -> Tensor | None:
-    """Stitch the ids of all queries, (T,); None unless each pass has the ids of its queries."""
+    """Stitch the ids of all queries, (T,); None if the ids of some pass are unknown."""
     rows = []
     for capture, placement in zip(passes, plan.placements, strict=True):
         ids = capture.ids_of_queries(sequence)
@@ -287,37 +288,37 @@ def _query_ids(passes: list[Capture], plan: Plan, sequence: int) -> Tensor | Non
 def _compare(
     stitched: AttentionInputs, inputs: list[AttentionInputs], plan: Plan, name: str
 ) -> None:
+    """Compare sampled rows with those of their passes; raise a RunError if they differ."""
     sampled = sampled_rows(plan.shape[0])
-    for each, placement in zip(inputs, plan.placements, strict=True):
+    for x, placement in zip(inputs, plan.placements, strict=True):
         is_sampled = torch.isin(placement.queries, sampled)
         if not bool(is_sampled.any()):
             continue
-        rows = weights(each, queries=placement.rows[is_sampled])[:, :, placement.columns]
+        rows = weights(x, queries=placement.rows[is_sampled])[:, :, placement.columns]
         difference = weights(stitched, queries=placement.queries[is_sampled])
         difference[:, :, placement.keys] -= rows
         worst = float(difference.abs().nan_to_num(nan=math.inf).max())
-        if not worst <= (most := tolerance_of(torch.float32, stitched.query.device)):
+        if not worst <= (tolerance := tolerance_of(torch.float32, stitched.query.device)):
             raise RunError(
-                f"{name} cannot be stitched: its rows differ from their passes by {worst:.1e}",
-                expected=f"at most {most:.0e}",
+                f"{name} cannot be stitched: rows differ from those of the passes by {worst:.1e}",
+                expected=f"at most {tolerance:.0e}",
                 cause="a scale, a softcap or a sink that changes from pass to pass",
-                remedy="use the passes one by one: `for call in recording`",
+                remedy="use the passes separately: `for call in recording`",
             )
 
 
-def no_continuation(capture: Capture, sequence: int) -> RunError:
+def continuation_error(capture: Capture, sequence: int) -> RunError:
     """Return the error for a pass that does not continue the pass before it."""
     return RunError(
         f"pass {capture.pass_index} of {capture.name} does not continue the pass before it, in "
         f"sequence {sequence}",
         expected="all passes of one generation, each with the keys of the earlier passes",
-        cause="two generations in one recording, every n-th pass only, a cache that was filled "
-        "before, no cache (then the last pass has the full map), or beam search, which changes to "
-        "another beam",
+        cause="two generations in one recording, a recording of every n-th pass, a cache filled "
+        "before recording, no cache (the last pass has the full map), or beam search",
         remedy="record one generation, greedy or sampled, in its own `with` block",
     )
 
 
 def error_of(check: Check) -> float:
-    """Return the error of a check; infinity if it is unknown."""
+    """Return the largest error of a check; infinity if nothing was compared."""
     return math.inf if math.isnan(check.worst) else check.worst

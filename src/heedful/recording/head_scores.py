@@ -1,8 +1,8 @@
-"""The scores of heads, each with its chance and the number of queries that it rests on.
+"""The scores of heads, each with its chance and the number of queries in its mean.
 
-The chance of a score is its expectation if each row shuffles its weights among the unmasked keys.
-For a score that sums weights, this is the score of uniform attention under the same mask. It is
-computed for one head, once for all layers that share the mask.
+The chance of a score is its expectation if the weights of each row are shuffled among the unmasked
+keys. For a score that sums weights, this is the score of uniform attention under the same mask. So
+it is computed once for all heads and layers that share a mask.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ STATISTICS: dict[str, Callable[[Call], RowStatistic]] = {
 
 
 class ScoreEvidence(NamedTuple):
-    """A score of each head, its chance, and the number of queries that it rests on.
+    """One score of all H heads, its chance, and the number of queries in its mean.
 
-    mean: (H,), over the queries that have the score; NaN if none has.
+    mean: (H,), over the queries for which the score is defined; NaN if there are none.
     chance: (H,), the expectation with shuffled keys; None if shuffling does not change the score.
-    queries: (H,), the number of queries that have the score.
+    queries: (H,), the number of queries for which the score is defined.
     """
 
     mean: Tensor
@@ -55,8 +55,8 @@ class ScoreEvidence(NamedTuple):
 class ScoreTotals(NamedTuple):
     """Exact sums of scores and chances over the queries of one or many texts.
 
-    names: the scores, entropy and distance. values: (scores, H). with_chance: the names of the
-    scores that have a chance. chance: (scores with a chance, H).
+    names: the names of the scores, "entropy" and "distance". values: their sums, (names, H).
+    with_chance: the names of the scores with a chance. chance: the sums of it, (with_chance, H).
     """
 
     names: tuple[str, ...]
@@ -65,7 +65,7 @@ class ScoreTotals(NamedTuple):
     chance: Total
 
     def plus(self, other: ScoreTotals) -> ScoreTotals:
-        """Add the totals of the same scores on other queries."""
+        """Return the sum of these totals and those of the same scores on other queries."""
         return self._replace(
             values=self.values.plus(other.values), chance=self.chance.plus(other.chance)
         )
@@ -87,7 +87,7 @@ class ChanceScores:
         self._entries: list[_UniformRows] = []
 
     def rows(self, call: Call, names: list[str], run: range) -> dict[str, Tensor]:
-        """Return scores of a call under uniform attention, (1 or H, N) each, valid in a run."""
+        """Return scores of uniform attention by name, (1 or H, N) each; rows in `run` are valid."""
         entry, rows = self._entry(call, names), as_slice(run)
         if not bool(entry.completed[rows].all()) or not entry.has_run:
             statistics.gather(_uniform(call.causes), *entry.statistics, within=run)
@@ -108,7 +108,7 @@ class ChanceScores:
 
 @dataclass
 class _UniformRows:
-    """Statistics of one uniform map, its completed rows (N,), and whether any run is gathered."""
+    """Statistics of one uniform map, and which of its rows (N,) are completed."""
 
     key: tuple
     ids: Tensor | None
@@ -118,14 +118,14 @@ class _UniformRows:
 
 
 class ScoreGatherer:
-    """Gathers the scores of a call's heads, one run of rows after another.
+    """Computes the scores of a call's heads from runs of adjacent rows.
 
-    Without token ids, induction and duplicate are left out. A score is NaN if no query has it:
-    for example, if no token occurs twice, or in cross-attention, where queries have no position.
+    Without token ids, induction and duplicate are omitted. A score is NaN if no query has it: for
+    example if no token occurs twice, or in cross-attention, where queries have no position.
 
     Args:
         call: the call to score.
-        chance: a cache to share between the calls of a recording; default a new one.
+        chance: a cache that the calls of a recording share; default a new one.
         heads: the heads, by their index in the call; default all.
     """
 
@@ -139,33 +139,33 @@ class ScoreGatherer:
         self._learned = statistics.LearnedSink()
 
     def add_rows(self, run: range, *others: Statistic) -> None:
-        """Gather a run of rows; the blocks are passed to `others` too."""
+        """Add the rows of a run of queries; `others` are statistics gathered in the same pass."""
         gathered = (*self._statistics.values(), self._learned, *others)
         self.call.gather(*gathered, heads=self.heads, within=run)
         self._chance.rows(self.call, self._linear, run)
 
     def totals(self) -> ScoreTotals:
-        """Return each score of each head, entropy and distance, summed over the gathered rows."""
+        """Return each score of each head, entropy and distance, summed over the added rows."""
         uniform = self._chance.rows(self.call, self._linear, range(0))
-        row_totals = 1 - self._learned.result()  # NaN in rows that are not gathered
+        row_totals = 1 - self._learned.result()  # NaN in rows that were not added
         values = {name: statistic.result() for name, statistic in self._statistics.items()}
         chances = {}
         for name, rows in uniform.items():
             shares = (rows[self.heads] if len(rows) > 1 else rows) * row_totals
             chances[name] = shares.masked_fill(values[name].isnan(), torch.nan)
-        of_values = Total.of(torch.stack([*values.values()]))
-        of_chance = Total.of(torch.stack([*chances.values()]))
-        return ScoreTotals(tuple(values), of_values, tuple(chances), of_chance)
+        score_total = Total.of(torch.stack([*values.values()]))
+        chance_total = Total.of(torch.stack([*chances.values()]))
+        return ScoreTotals(tuple(values), score_total, tuple(chances), chance_total)
 
     def evidence(self) -> dict[str, ScoreEvidence]:
-        """Return the means over the gathered rows."""
+        """Return the means over the added rows, by the name of the score."""
         return self.totals().evidence()
 
 
 def totals(
     call: Call, chance: ChanceScores | None = None, progress: OnProgress = lambda share: None
 ) -> ScoreTotals:
-    """Sum each score of each head, entropy and distance, in one pass over all rows of the map."""
+    """Return the sums of each score, entropy and distance over all queries, in one pass."""
     gatherer = ScoreGatherer(call, chance)
     gatherer.add_rows(range(call.shape[1]), Progress(progress))
     return gatherer.totals()
@@ -174,16 +174,16 @@ def totals(
 def over_parts(
     call: Call, chance: ChanceScores | None = None, progress: OnProgress = lambda share: None
 ) -> ScoreTotals:
-    """Sum the `totals` of all parts of the call's text, such as windows."""
-    parts, count = call.parts, len(call.parts)
-    each = (totals(part, chance, sub_progress(progress, i, count)) for i, part in enumerate(parts))
-    return functools.reduce(ScoreTotals.plus, each)
+    """Return the sum of the `totals` of all parts of the call's text, such as windows."""
+    count = len(call.parts)
+    steps = ((part, sub_progress(progress, i, count)) for i, part in enumerate(call.parts))
+    return functools.reduce(ScoreTotals.plus, (totals(part, chance, step) for part, step in steps))
 
 
 def evidence(
     call: Call, chance: ChanceScores | None = None, progress: OnProgress = lambda share: None
 ) -> dict[str, ScoreEvidence]:
-    """Return the means of `totals`."""
+    """Return the means of the `totals` of a call, by the name of the score."""
     return totals(call, chance, progress).evidence()
 
 
@@ -192,13 +192,13 @@ def ids_of(call: Call) -> Tensor:
     if call.ids is None:
         raise RunError(
             f"no token ids of {call.name}",
-            expected="a model that takes input_ids, and attends to them",
+            expected="a model with the argument input_ids that attends to these tokens",
         )
     return call.ids
 
 
 def _uniform(inputs: AttentionInputs) -> AttentionInputs:
-    """Return the attention inputs of a map that attends uniformly to all unmasked keys."""
+    """Return attention inputs with the same mask, but equal scores: uniform attention."""
     (_, N, M), mask, heads = inputs.shape, inputs.mask, 1
     if mask is not None and N:  # a mask may differ from head to head
         row = mask.crop(inputs.shape, slice(0, 1))

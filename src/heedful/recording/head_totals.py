@@ -1,7 +1,7 @@
 """Head scores over many texts: each score is a mean over the queries of all texts.
 
-A text of 900 queries weighs as much as nine of 100. Sums are exact (`heedful.ops.exact_sums`), so
-the result does not depend on the order of the texts or on their split among processes.
+So a text of 900 queries counts as much as nine texts of 100. Sums are exact: the result does not
+depend on the order of the texts, or on which process reads which text (`heedful.ops.exact_sums`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from heedful.recording.progress import OnProgress, sub_progress
 from heedful.recording.proof import LAYOUTS, PROOFS
 from heedful.recording.recording import Recording
 
-Number: TypeAlias = tuple[int, ...]  # a recording's number among those of all processes
+Number: TypeAlias = tuple[int, ...]  # the number of a recording, unique among all processes
 
 
 @dataclass
 class CallTotal:
-    """One call of a model's pass with its scores summed over all recordings; a `CallInfo`.
+    """One call of a model, with its scores summed over all recordings; a `CallInfo`.
 
-    call_index: its index among the calls of a pass. first: the first recording with the call, from
-    which `kind`, `pass_index` and `call_index` are. proof, layout: the worst of all recordings.
-    why: from `why_from`, the first with the worst proof. totals: None if refuted on any text.
+    call_index: the index of the call in a pass.
+    first: the lowest number of a recording with this call; it sets `kind` and both indices.
+    proof, layout: the worst of all recordings. why: the reason, from the recording `why_from`.
+    totals: the sums of the scores; None if the call is refuted on any text.
     """
 
     name: str
@@ -43,7 +44,7 @@ class CallTotal:
     totals: ScoreTotals | None
 
     def plus(self, other: CallTotal) -> CallTotal:
-        """Add the totals of other recordings; raise a RunError if the heads differ."""
+        """Return the call with other recordings added; raise a RunError if the heads differ."""
         if self.heads != other.heads:
             raise RunError(
                 f"{self.name} has {len(self.heads)} heads on one text and {len(other.heads)} on "
@@ -65,8 +66,8 @@ class CallTotal:
 class HeadTotals:
     """The scores of every head, summed over many recordings of one model.
 
-    calls: by the name of the module, and the index of the call among those of the module in a pass.
-    missed: modules whose attention was not recorded, and why.
+    calls: the calls, by the module's name and the number of its earlier calls in the pass.
+    missed: the modules whose attention was not recorded, with the reasons.
 
     >>> import torch
     >>> from heedful.recording import from_attentions
@@ -74,7 +75,7 @@ class HeadTotals:
     >>> for number, size in enumerate((3, 9)):
     ...     totals.add(from_attentions([torch.eye(size).expand(1, 2, size, size)]), (number,))
     >>> head, _ = totals.heads()
-    >>> head.kind, head.self_, head.queries["self"]  # 2 of 3 queries have a choice, 8 of 9
+    >>> head.kind, head.self_, head.queries["self"]  # 2 of 3 queries, and 8 of 9, have a choice
     ('self', 1.0, 10)
     """
 
@@ -90,11 +91,11 @@ class HeadTotals:
         Args:
             recording: a recording of the same model.
             number: its number among all recordings; the lowest one determines a call's `kind`.
-            name: the name of its text, for the reason why a call is refuted.
+            name: the name of the text, which `why` of a refuted call contains.
             progress: called with the completed share, 0 to 1.
 
         Raises:
-            RunError: a row that differs from the model's, or a different number of heads.
+            RunError: a call that is refuted when its rows are computed, or another number of heads.
         """
         self.missed = {**recording.missed, **self.missed}
         sequences, chance_scores = recording.sequences, ChanceScores()
@@ -106,10 +107,10 @@ class HeadTotals:
                 is_refuted = call.proof == "refuted"
                 in_call = sub_progress(in_sequence, i, len(calls))
                 totals = None if is_refuted else over_parts(call, chance_scores, in_call)
-                where = f" (of {name})" if name and is_refuted else ""
+                text = f" (of {name})" if name and is_refuted else ""
                 total = CallTotal(
                     call.name, call.layer, call.heads, call.kind, call.pass_index, i, number,
-                    call.proof, call.layout, f"{call.why}{where}", number, totals,
+                    call.proof, call.layout, f"{call.why}{text}", number, totals,
                 )  # fmt: skip
                 self._add_call((call.name, counts[call.name]), total)
                 counts[call.name] += 1
@@ -121,7 +122,7 @@ class HeadTotals:
             self._add_call(key, call)
 
     def heads(self) -> list[Head]:
-        """Return every head of every call; `call` is its index in a pass over one text."""
+        """Return every head of every call; `head.call` is the index of the call in a pass."""
         heads = []
         for call in (self.calls[key] for key in self._ordered()):
             evidence = {} if call.totals is None else call.totals.evidence()
@@ -129,7 +130,7 @@ class HeadTotals:
         return heads
 
     def certificate(self) -> list[tuple[str, CallTotal]]:
-        """Return each call with its module's name; `proof` and `why` are the worst of all."""
+        """Return the module's name and the total of each call, with the worst proof and layout."""
         return [(name, self.calls[name, nth]) for name, nth in self._ordered()]
 
     def _ordered(self) -> list[tuple[str, int]]:

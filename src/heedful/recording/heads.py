@@ -1,4 +1,4 @@
-"""The heads of a recording as a list: layer and head, scores, kind, and the evidence for it."""
+"""`Head`, one head of a recorded call with its scores and its kind; and the list of all heads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from heedful.recording.proof import Provable
 
 
 class CallInfo(Provable, Protocol):
-    """Name, heads and proof of a call, or of the same call over many texts; fields as in `Head`."""
+    """The fields that `Head` copies from a call, or from the same call over many texts."""
 
     name: str
     layer: int | None
@@ -33,19 +33,19 @@ class Head(NamedTuple):
 
     layer, head: the model's numbers, from 0; `layer` is None if the module's name has no number.
     previous, sink, self_, local, broad, induction, duplicate: the scores, 0 to 1, each a mean over
-        the queries that have a choice (`heedful.head_kinds.SCORES` defines them). None where
-        undefined: previous, self_ and local in cross-attention; induction and duplicate without
-        token ids, or without a repeated token; all scores of a refuted call.
-    entropy, distance: means over all queries, in nats and in tokens; None as above.
-    kind: the score that names the head, such as "previous" or "self"; "-" if no score is high,
-        above chance and based on enough queries (`heedful.head_kinds` has the rule).
+        the queries that have a choice (`heedful.head_kinds.SCORES` defines them). None if
+        undefined: previous, self_, local, induction and duplicate in cross-attention; induction and
+        duplicate without token ids, or without a repeated token; all scores of a refuted call.
+    entropy, distance: means over all queries, in nats and in tokens; None for a refuted call, and
+        distance in cross-attention.
+    kind: the score that names the head, such as "previous" or "self". "-" unless some score is
+        high, above chance and based on enough queries (`heedful.head_kinds` states the rule).
     call: the index of the call in its sequence: `recording[head.call]`.
     name: the name of the module. attention: "self", "causal" or "cross". pass_index, proof, layout,
         why: those of the call.
-    chance: the expectation of each score, by name ("self" for self_), if each row shuffles its
-        weights among the unmasked keys; None if the score is None, and for broad, which shuffling
-        does not change.
-    queries: the number of queries that each score rests on, by name; 0 if the score is None.
+    chance: the expected score if the weights of each row are shuffled among the unmasked keys, by
+        name ("self" for self_). None if the score is None, and for broad, which does not change.
+    queries: the number of queries in the mean of each score, by name; 0 if the score is None.
     """
 
     layer: int | None
@@ -77,9 +77,9 @@ class Head(NamedTuple):
 
 
 def heads_of(calls: list[Call], progress: OnProgress | None = None) -> list[Head]:
-    """Return the heads of all calls of a sequence, call by call.
+    """Return the heads of all calls of a sequence, in the order of the calls.
 
-    Pass all calls: their cross-attention shows whether the model reads two texts. `progress` is
+    `calls` must include cross-attention, which shows that the model reads two texts. `progress` is
     called with the completed share, 0 to 1.
     """
     chance_scores, heads = ChanceScores(), []
@@ -92,7 +92,7 @@ def heads_of(calls: list[Call], progress: OnProgress | None = None) -> list[Head
 
 
 def with_reliable_ids(calls: list[Call]) -> list[Call]:
-    """Return the calls; with two texts, drop ids unless the module's name tells which text."""
+    """Return the calls; token ids are removed if they may be those of the other of two texts."""
     if not any(call.is_cross for call in calls):
         return calls
     has_encoder = any(side_of(call.name) == "encoder" for call in calls)
@@ -100,7 +100,7 @@ def with_reliable_ids(calls: list[Call]) -> list[Call]:
 
 
 def heads_with(call: CallInfo, index: int, evidence: dict[str, ScoreEvidence]) -> list[Head]:
-    """Return the heads of the call at an index; without scores if there is no evidence."""
+    """Return the heads of the call at an index; all scores are None if there is no evidence."""
     return [_head(call, index, i, evidence) for i in range(len(call.heads))]
 
 

@@ -1,6 +1,6 @@
-"""The HTML of calls in a notebook: a table with a small picture of each head.
+"""Calls as an HTML table for notebooks, with a small picture of each head.
 
-Its time and size are bounded: from a long map, only a few rows are drawn.
+Time and size are bounded: at most 64 calls are listed, and of a long map only some rows are drawn.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from heedful.recording.call import Call
 from heedful.recording.proof import layout_warnings
 from heedful.recording.segment_table import CELL, QUIET, TABLE
 
-ROWS = 64  # the most calls in a table
-SCORES = 1 << 27  # the most scores computed for a table
-SIDES = ((16, 80), (64, 48), (256, 32), (4096, 16))  # (most heads, side of a picture in pixels)
-TOKENS = 60  # the most tokens that are printed
-WEIGHTS_AT_ONCE = 1 << 24
+ROWS = 64  # the maximum number of calls in a table
+SCORES = 1 << 27  # the maximum number of scores computed for a table
+SIDES = ((16, 80), (64, 48), (256, 32), (4096, 16))  # (up to so many heads, a picture's side)
+TOKENS = 60  # the maximum number of tokens that are printed
+WEIGHTS_AT_ONCE = 1 << 24  # for more weights, heads are computed separately
 COLUMNS = ("", "module", "attention", "heads, queries × keys", "proof", "layout", "heads")
 
 
 def html(calls: Sequence[Call], title: str, expression: str, notes: Sequence[str] = ()) -> str:
-    """Return calls of a sequence as a table; `expression` is Python that evaluates to a call."""
+    """Return calls of a sequence as a table; `expression` is Python code for the first call."""
     listed = calls[:ROWS]
     heads = sum(call.shape[0] for call in listed)
-    side = next((side for most, side in SIDES if heads <= most), 0)  # 0: too many heads
+    side = next((side for limit, side in SIDES if heads <= limit), 0)  # 0: too many heads
     budget, remarks = SCORES, [*notes, *layout_warnings(listed)]
     rows, missing, sampled = [], 0, False
     for i, call in enumerate(listed):
@@ -47,13 +47,13 @@ def html(calls: Sequence[Call], title: str, expression: str, notes: Sequence[str
     remarks.append("in a picture, rows are queries and columns keys; colour is the square root of "
                 "the weight, from 0 (dark) to 1 (yellow); grey is masked")  # fmt: skip
     if sampled:
-        remarks.append(f"a longer map has {side} of its queries in the picture, and in each cell "
-                    "the largest weight of neighbouring keys")  # fmt: skip
+        remarks.append(f"of a longer map, the picture has {side} queries; each cell is the largest "
+                    "weight of neighbouring keys")  # fmt: skip
     if missing:
-        remarks.append(f"{_many(missing, 'call')} without a picture, which would take long: "
+        remarks.append(f"{_count(missing, 'call')} without a picture, which would take long: "
                     f"{expression}.plot(heads=0) draws it")  # fmt: skip
     if len(calls) > len(listed):
-        more = _many(len(calls) - len(listed), "call")
+        more = _count(len(calls) - len(listed), "call")
         remarks.append(f"{more} more: iterate, or use {expression}")
     if find_spec("anywidget") is None:
         remarks.append("for a page that shows every weight: pip install 'heedful[notebook]'")
@@ -62,7 +62,7 @@ def html(calls: Sequence[Call], title: str, expression: str, notes: Sequence[str
     head = "".join(f'<th style="{CELL}">{word}</th>' for word in COLUMNS)
     return (
         f"<div><div><b>{escape(title)}</b></div>"
-        + (f'<div style="{QUIET}">{_texts(tokens)}</div>' if tokens else "")
+        + (f'<div style="{QUIET}">{_token_line(tokens)}</div>' if tokens else "")
         + f'<table style="{TABLE}"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody>'
         + "</table>"
         + "".join(f'<div style="{QUIET}">{escape(line)}</div>' for line in remarks)
@@ -70,8 +70,8 @@ def html(calls: Sequence[Call], title: str, expression: str, notes: Sequence[str
     )
 
 
-def _many(number: int, name: str) -> str:
-    return f"{number:,} {name}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _row(i: int, call: Call, picture: str) -> str:
@@ -82,20 +82,20 @@ def _row(i: int, call: Call, picture: str) -> str:
     return "<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells) + "</tr>"
 
 
-def _texts(tokens: Sequence[str]) -> str:
-    """Return the first tokens, each in a frame, and the number of further ones."""
+def _token_line(tokens: Sequence[str]) -> str:
+    """Return the first tokens, each in a frame, and the number of further tokens."""
     frame = "border:1px solid #d0d7de;border-radius:3px;padding:0 2px;margin-right:1px"
     words = "".join(f'<span style="{frame}">{escape(token)}</span>' for token in tokens[:TOKENS])
     more = len(tokens) - TOKENS
-    return words + (f" and {_many(more, 'token')} more" if more > 0 else "")
+    return words + (f" and {_count(more, 'token')} more" if more > 0 else "")
 
 
 def _picture(call: Call, side: int) -> str:
     from heedful.pictures.thumbnails import strip
 
     try:
-        address, width, height = strip(_small(call, side), side)
-    except RunError as error:  # computing rows may refute the call
+        address, width, height = strip(_reduced_maps(call, side), side)
+    except RunError as error:  # the call was refuted when its rows were computed
         return escape(str(error))
     heads = call.heads
     is_run = len(heads) > 1 and heads == list(range(heads[0], heads[-1] + 1))
@@ -107,30 +107,30 @@ def _picture(call: Call, side: int) -> str:
     )
 
 
-def _small(call: Call, side: int) -> list[np.ma.MaskedArray]:
-    """Reduce the map of each head to at most `side` rows and columns of cells.
+def _reduced_maps(call: Call, side: int) -> list[np.ma.MaskedArray]:
+    """Return the map of each head with at most `side` rows and columns.
 
-    Queries are sampled evenly; neighbouring keys are pooled to their largest weight.
+    Queries are sampled evenly. Neighbouring keys are pooled to their largest weight.
     """
     H, N, M = call.shape
     rows = evenly_spaced(N, side).tolist()
     size = -(-M // side)
     if H * len(rows) * M <= WEIGHTS_AT_ONCE:
-        weights = _pooled(call.weights(queries=rows), size)
+        weights = _pool(call.weights(queries=rows), size)
     else:
-        weights = torch.stack([_pooled(call.weights(head, rows), size) for head in call.heads])
+        weights = torch.stack([_pool(call.weights(head, rows), size) for head in call.heads])
     weights = weights.float().cpu()
     masked = np.zeros((1, *weights.shape[1:]), bool)
     if call.causes.mask is not None:
         table = call.causes.mask.crop(call.shape, rows, device=call.causes.query.device)
         table = (table if table.ndim == 3 else table[None]).cpu()
-        masked = ~_pooled(table.to(torch.uint8), size).bool().numpy()
+        masked = ~_pool(table.to(torch.uint8), size).bool().numpy()
     tables = zip(weights.numpy(), np.broadcast_to(masked, weights.shape), strict=True)
     return [np.ma.masked_array(table, mask) for table, mask in tables]
 
 
-def _pooled(weights: Tensor, size: int) -> Tensor:
-    """Return the largest of each `size` neighbours along the last axis."""
+def _pool(weights: Tensor, size: int) -> Tensor:
+    """Return the largest of every `size` neighbours along the last axis."""
     if size == 1:
         return weights
     padded = torch.nn.functional.pad(weights, (0, -weights.shape[-1] % size))

@@ -1,4 +1,4 @@
-"""How a model cuts an image into patches, read from its configuration or inferred from sizes.
+"""The patches into which a model cuts an image, read from its configuration or inferred.
 
 Patches are in row-major order. Other tokens may precede them: a class token, a distillation token,
 registers. A `Picture` is an image whose patches are the tokens of a call.
@@ -15,24 +15,24 @@ from torch import Tensor, nn
 
 from heedful.recording.module_names import Modules, is_in, plain_name
 
-# Names of parameters for tokens before the patches, with the names of these tokens, in their order
+# Names of parameters that are tokens before the patches, with names for these tokens, in order
 EXTRA_TOKENS = {
     "cls_token": "[CLS]", "class_token": "[CLS]", "class_embedding": "[CLS]",
     "distillation_token": "[DIST]", "dist_token": "[DIST]",
     "register_tokens": "[REG", "reg_token": "[REG",
 }  # fmt: skip
-MOST_EXTRA = 8  # the most tokens before the patches that `inferred` assumes
+MAX_EXTRA = 8  # the maximum number of tokens before the patches that `infer_patches` assumes
 STRIDES = (4, 8, 16, 32, 64)  # of convolutional networks, whose last patch may cross the border
-LEAST = 2  # the fewest rows and columns of a grid that `inferred` assumes
+MIN_ROWS = 2  # the minimum number of rows, and of columns, that `infer_patches` assumes
 
 
 class Patches(NamedTuple):
     """How one part of a model cuts an image.
 
-    module: the part's name, "" for the full model. height, width: those of a patch, in pixels.
-    before: the names of the tokens before the patches. window, shift: the side of an attention
-    window and the shift of the windows, in patches (Swin); 0 without windows.
-    assumed: what is a guess: "" nothing, "apart" the tokens before, "assumed" everything.
+    module: the name of the part; "" for the full model. height, width: the size of a patch in
+    pixels. before: the names of the tokens before the patches. window, shift: the side of an
+    attention window and the shift of the windows, in patches (Swin); 0 without windows.
+    assumed: "" if nothing is a guess, "apart" if `before` is, "assumed" if all of it is.
     """
 
     module: str
@@ -47,25 +47,24 @@ class Patches(NamedTuple):
         """Return the number of rows and columns of complete patches in an image (h, w, 3)."""
         return pixels.shape[0] // self.height, pixels.shape[1] // self.width
 
-    def has(self, module: str) -> bool:
-        """Return whether a module is in the part."""
+    def contains(self, module: str) -> bool:
+        """Return whether a module is in this part of the model, by its name."""
         return is_in(module, self.module)
 
 
 @dataclass(frozen=True)
 class Picture:
-    """The image under an axis of a call.
+    """The image whose patches are the L tokens of a call's queries or keys.
 
-    pixels: uint8 (h, w, 3), as given to the model. rows, columns: the grid of patches.
-    places: (L,), for each token the row-major index of its patch, or −1 if it is no patch.
-    before: the names of the other tokens, such as [CLS]. assumed: a note on what is a guess; empty
-    if all is from the model's configuration.
+    pixels: uint8 (h, w, 3), as the model read it. rows, columns: the size of the grid of patches.
+    patch_indices: (L,), for each token the row-major index of its patch; −1 for other tokens.
+    before: the names of the other tokens, such as [CLS]. assumed: a note on guesses; else empty.
     """
 
     pixels: Tensor
     rows: int
     columns: int
-    places: Tensor
+    patch_indices: Tensor
     before: tuple[str, ...] = ()
     assumed: str = ""
 
@@ -80,26 +79,26 @@ class Picture:
         """The name of each token: "row,column" of its patch, from 0; or a name such as "[CLS]"."""
         others, columns = iter(self.before), self.columns
         return [
-            next(others, "[none]") if place < 0 else f"{place // columns},{place % columns}"
-            for place in self.places.tolist()
+            next(others, "[none]") if index < 0 else f"{index // columns},{index % columns}"
+            for index in self.patch_indices.tolist()
         ]
 
     def laid(self, row: Tensor) -> Tensor:
         """Arrange weights on the tokens, (…, L), as a grid of patches: (…, rows, columns).
 
-        A patch that is not a token of the axis, such as one outside the window, is NaN.
+        Patches that are not among the tokens, such as those outside a window, are NaN.
         """
         table = row.new_full((*row.shape[:-1], self.rows * self.columns), float("nan"))
-        is_patch = self.places >= 0
-        table[..., self.places[is_patch]] = row[..., is_patch]
+        is_patch = self.patch_indices >= 0
+        table[..., self.patch_indices[is_patch]] = row[..., is_patch]
         return table.unflatten(-1, (self.rows, self.columns))
 
 
 def patches_of(model: nn.Module, parts: Modules) -> list[Patches]:
-    """Return how the parts of a model cut images; the deepest modules come first.
+    """Return how the parts of a model cut images; the longest module names come first.
 
-    Reads the configuration of transformers: `patch_size`, and the window of a Swin block. For other
-    models, the first convolution whose stride equals its kernel size is assumed to cut the image.
+    In transformers, the configuration has `patch_size`, and Swin's blocks have a window. In other
+    models, the first convolution with equal stride and kernel size is assumed to cut the image.
     """
     custom = {
         part: name
@@ -111,9 +110,10 @@ def patches_of(model: nn.Module, parts: Modules) -> list[Patches]:
 
 
 def _configured(parts: Modules) -> Iterator[Patches]:
+    """Yield the patches of modules of transformers with a vision configuration."""
     configured: list[str] = []
     for module, name in parts.items():
-        config: Any = getattr(module, "config", None) if _has(module, "config") else None
+        config: Any = getattr(module, "config", None) if _has_attribute(module, "config") else None
         sides = _sides(getattr(config, "patch_size", None))
         # models of audio and of time series have patches too
         is_vision = any(hasattr(config, field) for field in ("image_size", "num_channels"))
@@ -127,11 +127,11 @@ def _configured(parts: Modules) -> Iterator[Patches]:
 
 
 def _windows(model: nn.Module, parts: Modules) -> Iterator[Patches]:
-    """Yield the patches of Swin's blocks, which store window, shift and the grid of their stage."""
+    """Yield the patches of Swin's blocks, which have attributes for window, shift and grid."""
     module: Any
     for module, name in parts.items():
         attributes = ("window_size", "shift_size", "input_resolution")
-        if not all(_has(module, attribute) for attribute in attributes):
+        if not all(_has_attribute(module, attribute) for attribute in attributes):
             continue
         config: Any = getattr(module, "config", None) or getattr(model, "config", None)
         image = _sides(getattr(config, "image_size", None))
@@ -141,8 +141,8 @@ def _windows(model: nn.Module, parts: Modules) -> Iterator[Patches]:
             yield Patches(plain_name(name), *sides, (), *sizes)
 
 
-def _has(module: Any, name: str) -> bool:
-    """Return `hasattr(module, name)`, without the cost of torch's message for a missing name."""
+def _has_attribute(module: Any, name: str) -> bool:
+    """Return `hasattr(module, name)` faster: torch builds a long error for a missing name."""
     if type(module).__getattr__ is not nn.Module.__getattr__:
         return hasattr(module, name)
     if name in module.__dict__ or name in module._buffers or name in module._parameters:
@@ -151,6 +151,7 @@ def _has(module: Any, name: str) -> bool:
 
 
 def _convolutions(model: nn.Module, parts: Modules) -> Iterator[Patches]:
+    """Yield the patches of the first convolution that cuts an image without overlap, if any."""
     for module in parts:
         if not isinstance(module, nn.Conv2d) or module.in_channels > 4:
             continue
@@ -161,7 +162,7 @@ def _convolutions(model: nn.Module, parts: Modules) -> Iterator[Patches]:
 
 
 def _extra_tokens(module: nn.Module) -> tuple[str, ...]:
-    """Return the names of the tokens before the patches, from the names of parameters."""
+    """Return the names of the tokens before the patches, inferred from names of parameters."""
     counts = {}
     for name, parameter in module.named_parameters():
         last = name.rpartition(".")[2]
@@ -181,36 +182,36 @@ def _sides(size: Any) -> tuple[int, int] | None:
     return int(sides[0]), int(sides[1])
 
 
-def inferred(tokens: int, height: int, width: int, extra: int | None = None) -> Patches | None:
+def infer_patches(tokens: int, height: int, width: int, extra: int | None = None) -> Patches | None:
     """Infer square patches from an image's size and the number of tokens; None if none fit.
 
-    A few tokens may precede the patches; `extra` is their number, if known. If no patches divide
+    Up to 8 tokens may precede the patches; `extra` is their number, if known. If no patches divide
     the image, assume the stride of a convolutional network, whose last patches cross the border.
 
-    >>> inferred(197, 224, 224)
+    >>> infer_patches(197, 224, 224)
     Patches(module='', height=16, width=16, before=('[0]',), window=0, shift=0, assumed='assumed')
     """
-    for count in range(MOST_EXTRA + 1) if extra is None else [extra]:
-        for side in range(1, min(height, width) // LEAST + 1):
+    for count in range(MAX_EXTRA + 1) if extra is None else [extra]:
+        for side in range(1, min(height, width) // MIN_ROWS + 1):
             if height % side or width % side:
                 continue
             if (height // side) * (width // side) == tokens - count:
-                return Patches("", side, side, numbered(count), assumed="assumed")
+                return Patches("", side, side, numbered_names(count), assumed="assumed")
     for side in () if extra else STRIDES:
         if -(-height // side) * -(-width // side) == tokens:
             return Patches("", side, side, assumed="assumed")
     return None
 
 
-def numbered(count: int) -> tuple[str, ...]:
-    """Return names for tokens before the patches whose meaning is unknown."""
+def numbered_names(count: int) -> tuple[str, ...]:
+    """Return names for tokens of unknown meaning before the patches: "[0]", "[1]", and so on."""
     return tuple(f"[{n}]" for n in range(count))
 
 
-def places_of(patches: Patches, rows: int, columns: int, window: int = 0) -> Tensor:
-    """Return for each token of an axis the row-major index of its patch; −1 if it is no patch.
+def patch_indices_of(patches: Patches, rows: int, columns: int, window: int = 0) -> Tensor:
+    """Return the row-major index of each token's patch; −1 for tokens that are not a patch.
 
-    `window` is the index of the window, for attention within windows.
+    If the model attends within windows, the tokens are those of the window at index `window`.
     """
     if not patches.window:
         extra = torch.full((len(patches.before),), -1, device="cpu")
@@ -225,5 +226,5 @@ def places_of(patches: Patches, rows: int, columns: int, window: int = 0) -> Ten
 
 
 def windows_of(patches: Patches, rows: int, columns: int) -> int:
-    """Return the number of windows of an image; 1 if attention is over the full image."""
+    """Return the number of attention windows of an image; 1 without windows."""
     return -(-rows // patches.window) * -(-columns // patches.window) if patches.window else 1

@@ -1,10 +1,8 @@
-"""The recording of a running generation: each pass appends its attention inputs.
+"""The recording of a generation that is still running: each pass appends its attention inputs.
 
-In causal attention, later tokens do not change earlier rows. So the first T tokens remain the same
-recording while the text grows. No N × M table is stored, and a pass is freed once its rows are
-copied. Views of earlier tokens stay valid.
-
-H query heads, G key heads, n queries of a pass, M keys, T tokens so far.
+In causal attention, later tokens do not change earlier rows. So while the text grows, recordings of
+its first tokens stay valid: they are views of the same buffers. No N × M table is stored, and the
+tensors of a pass are freed after they are copied. Shapes: H query heads, n queries, T tokens.
 """
 
 from __future__ import annotations
@@ -18,13 +16,13 @@ from torch import Tensor, nn
 from heedful.errors import ArgumentError, RunError
 from heedful.ops.masks import Causal, Mask, Window
 from heedful.recording.capture import Capture
-from heedful.recording.generation import allowed_rows, continues, error_of, no_continuation
+from heedful.recording.generation import allowed_rows, can_continue, continuation_error, error_of
 from heedful.recording.module_names import side_of
 from heedful.recording.recording import Recording
 from heedful.recording.unpadded import RealTokens
 
 REMEDY = "record the generation, and view it with recording.stitched()"
-INITIAL_CAPACITY = 64  # rows of a buffer at first; it doubles when it is full
+INITIAL_CAPACITY = 64  # rows of a new buffer
 
 
 class LiveGeneration:
@@ -47,14 +45,14 @@ class LiveGeneration:
         self.missed: dict[str, str] = {}
         self._calls: dict[tuple[str, int], _FixedCall | _GrowingCall] = {}  # by module and index
 
-    @torch.inference_mode(False)  # the stored tensors may be written into later
+    @torch.inference_mode(False)  # later passes write into the stored tensors
     @torch.no_grad()
     def append(self, recording: Recording) -> None:
-        """Append a pass and remove it from the recording; the first pass is that of the prompt.
+        """Move the calls of a pass from a recording to this one; the first pass is the prompt's.
 
         Raises:
-            RunError: a pass that does not continue the earlier ones, a batch, a position bias of
-                queries and keys, or a mask that is neither causal nor a window.
+            RunError: a pass that does not continue the earlier ones, a batch or padding, a position
+                bias, sinks that differ per query, or a mask that is neither causal nor a window.
         """
         self.missed |= recording.missed
         counts: dict[str, int] = {}
@@ -64,7 +62,7 @@ class LiveGeneration:
             if key in self._calls:
                 self._calls[key].append(capture)
             elif self.tokens:
-                raise no_continuation(capture, 0)
+                raise continuation_error(capture, 0)
             else:
                 is_encoder = capture.kind != "cross" and side_of(capture.name) == "encoder"
                 self._calls[key] = _FixedCall(capture) if is_encoder else _GrowingCall(capture)
@@ -76,7 +74,7 @@ class LiveGeneration:
         self.tokens = lengths.pop() if lengths else 0
 
     def until(self, tokens: int) -> LiveGeneration:
-        """Return a copy of the first tokens that grows independently."""
+        """Return an independent copy of the first tokens, to which passes can be appended."""
         live = LiveGeneration()
         live.missed = dict(self.missed)
         live.tokens = self._check_tokens(tokens)
@@ -85,10 +83,10 @@ class LiveGeneration:
         return live
 
     def recording(self, tokens: int | None = None) -> Recording:
-        """Return a recording of the first T tokens, default all, as one pass; views, no copies.
+        """Return a recording of the first tokens, default all, as one pass; tensors are views.
 
         Raises:
-            ArgumentError: more tokens than there are, or none.
+            ArgumentError: a number of tokens below 1, or above the length of the text.
         """
         size = self._check_tokens(self.tokens if tokens is None else tokens)
         recording = Recording([call.capture(size) for call in self._calls.values()])
@@ -102,7 +100,7 @@ class LiveGeneration:
 
 
 class _Buffer:
-    """A tensor that grows along its second-to-last axis, in a buffer that doubles."""
+    """A tensor that grows along its second-to-last axis; when the buffer is full, it doubles."""
 
     def __init__(self, first: Tensor) -> None:
         self.length, self._table = 0, first[..., :0, :]
@@ -120,12 +118,12 @@ class _Buffer:
         self.length = end
 
     def first(self, rows: int | None = None) -> Tensor:
-        """Return a view of the first rows, by default all."""
+        """Return a view of the first rows, default all."""
         return self._table[..., : self.length if rows is None else rows, :]
 
 
 class _FixedCall:
-    """A call that runs once: an encoder's on the source."""
+    """A call of an encoder, which runs once, on the source."""
 
     grows, length = False, 0
 
@@ -133,7 +131,7 @@ class _FixedCall:
         self._capture = capture
 
     def append(self, capture: Capture) -> None:
-        raise no_continuation(capture, 0)
+        raise continuation_error(capture, 0)
 
     def until(self, tokens: int) -> _FixedCall:
         return self
@@ -143,7 +141,7 @@ class _FixedCall:
 
 
 class _GrowingCall:
-    """The calls of one module: causal attention appends rows and keys, cross-attention rows."""
+    """The calls of one module: a pass appends its queries, and in causal attention its new keys."""
 
     grows = True
 
@@ -151,7 +149,7 @@ class _GrowingCall:
         self._template, self._check = first, first.check
         self._crosses = first.kind == "cross"
         self._mask: Mask | None = None if self._crosses else Causal()
-        _check_form(first, self._crosses or continues(first))
+        _check_form(first, self._crosses or can_continue(first))
         self._check_mask(first, 0)
         self._query, self._key, self._sums = map(_Buffer, (first.query, first.key, _sums(first)))
         self._ids = first.ids_of_queries(0)
@@ -162,16 +160,16 @@ class _GrowingCall:
         return self._query.length
 
     def append(self, capture: Capture) -> None:
-        """Append the rows of a pass and its new keys; its other keys must equal the stored ones."""
+        """Append the queries and new keys of a pass; its other keys must equal the stored ones."""
         _check_form(capture)
         new = 0 if self._crosses else capture.query.shape[2]
         cached = capture.key.shape[2] - new
-        start = self._key.length - cached  # above 0 for a sliding cache: it has the last keys
-        restarts = cached <= 0 and not self._crosses  # the text is read again from its start
+        start = self._key.length - cached  # above 0 for a sliding cache, which has the last keys
+        restarts = cached <= 0 and not self._crosses  # the model reads the text from the start
         fits = start >= 0 and not restarts and not (start and self._crosses)
         fits = fits and capture.scale == self._template.scale
         if not (fits and torch.equal(capture.key[:, :, :cached], self._key.first()[:, :, start:])):
-            raise no_continuation(capture, 0)
+            raise continuation_error(capture, 0)
         self._check_mask(capture, self.length)
         self._key.append(capture.key[:, :, cached:])
         self._query.append(capture.query)
@@ -196,14 +194,14 @@ class _GrowingCall:
         real = RealTokens.all_of(tokens, key.shape[2])._replace(mask=self._mask)
         return replace(
             self._template, pass_index=0, kind="cross" if self._crosses else "causal",
-            query=self._query.first(tokens), key=key, tokens=[real], checked=self._check,
+            query=self._query.first(tokens), key=key, tokens=[real], check_source=self._check,
             ids=self._template.ids if self._crosses else ids,
             query_ids=ids if self._crosses else None, refutations={}, bias=None,
             sums=self._sums.first(tokens)[..., 0],
         )  # fmt: skip
 
     def _check_mask(self, capture: Capture, earlier: int) -> None:
-        """Check that a pass continues the mask; a window is detected once it is full."""
+        """Check that a pass continues the mask; a window is detected when the text exceeds it."""
         _, H, n, _ = capture.query.shape
         start = 0 if self._crosses else earlier + n - capture.key.shape[2]
         if not start and capture.tokens[0].mask == self._mask:
@@ -234,22 +232,22 @@ class _GrowingCall:
         )
 
 
-def _check_form(capture: Capture, fits: bool = True) -> None:
-    """Raise a RunError for a batch, padding, a bias of queries and keys, or a non-causal call."""
+def _check_form(capture: Capture, is_causal_or_cross: bool = True) -> None:
+    """Raise a RunError for a call whose earlier rows may change when the text grows."""
     real, sinks, (B, H, n, _) = capture.tokens[0], capture.sinks, capture.query.shape
     has_padding = len(real.queries) < n or len(real.keys) < capture.key.shape[2]
-    is_zero = True  # a bias that only repeats the mask is zero wherever a query may attend
+    is_zero = True  # whether the bias is 0 on all unmasked pairs, and thus only repeats the mask
     if capture.bias is not None:
         bias = capture.bias[0].expand(H, n, -1)
         runs = allowed_rows(capture, 0)
         is_zero = not any(bool((bias[:, rows] * allowed).any()) for rows, allowed in runs)
     conditions = {
         "a batch": B == 1 and not has_padding,
-        "positions that are a bias of queries and keys": is_zero,
+        "positions in the form of a bias of the scores": is_zero,
         "sinks that differ from query to query": sinks is None or sinks.ndim == 1,
-        "a call that is not causal": fits,
+        "a call that is not causal": is_causal_or_cross,
     }
-    fault = next((name for name, is_met in conditions.items() if not is_met), None)
+    fault = next((name for name, is_valid in conditions.items() if not is_valid), None)
     if fault:
         raise RunError(
             f"{fault} in {capture.name}",
@@ -259,5 +257,5 @@ def _check_form(capture: Capture, fits: bool = True) -> None:
 
 
 def _sums(capture: Capture) -> Tensor:
-    """Return the log-sum-exps of a pass as rows, (1, H, n, 1); NaN if unknown."""
+    """Return the log-sum-exps of a pass, (1, H, n, 1) as for `_Buffer`; NaN if unknown."""
     return capture.row_sums(0).table[None, :, :, None]

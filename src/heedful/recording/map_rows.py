@@ -1,4 +1,4 @@
-"""Rows of one call's map: computed, compared with known log-sum-exps, and refused if refuted."""
+"""`CallRows`, the base class of `Call`: computes rows of the map, and compares log-sum-exps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from heedful.recording.row_sums import RowSums, unknown
 
 @dataclass
 class CallRows:
-    """The fields of a call and the computation of its rows; `Call` documents the fields."""
+    """The fields of a call, which `Call` documents, and the computation of rows of its map."""
 
     name: str
     layer: int | None
@@ -78,12 +78,12 @@ class CallRows:
 
     @property
     def why(self) -> str:
-        """Why the call is not proved, and what else a guessed layout may be; "" if neither."""
+        """Why the call is not proved, and which other layouts are possible; "" if certain."""
         return "; ".join(filter(None, (self._proof.why, self.layout_of_axes.why)))
 
     @property
     def refutation(self) -> str:
-        """Why the call was refuted after its check; empty if it was not."""
+        """Why a comparison after the check refuted the call; empty if none did."""
         return self.refutations.get(self.row, "")
 
     @property
@@ -97,7 +97,7 @@ class CallRows:
 
     @property
     def heads(self) -> list[int]:
-        """The model's number of each head, in the order of the rows."""
+        """The model's number of each of the H heads, in the order of the maps."""
         return list(range(self.shape[0])) if self.chosen is None else self.chosen
 
     def gather(
@@ -106,28 +106,28 @@ class CallRows:
         """Compute statistics in one pass over full rows, and compare the rows' log-sum-exps.
 
         `heads` are indices in this call, `within` is a range of queries; default all. Raises a
-        RunError if the call is refuted, also if this comparison refutes it.
+        RunError if the call is refuted, before or by this comparison.
         """
         inputs = self._inputs_of(heads)
         rows = ALL if within is None else as_slice(within)
         is_known = self.sums.get_known(heads, rows) is not None
-        log_sums = statistics.LogSumExp(exact=not is_known)  # if inexact, differences are rechecked
+        log_sums = statistics.LogSumExp(exact=not is_known)  # sums that differ are recomputed
         *results, sums = statistics.gather(inputs, *requested, log_sums, within=within)
         self._compare_and_store(inputs, heads, rows, sums[:, rows])
         return results
 
     def has_row_sums(self, head: int, queries: range) -> bool:
-        """Return whether the log-sum-exps of rows are known, so that parts need no full rows."""
+        """Return whether the log-sum-exps of some rows are known: parts then need no full rows."""
         return self.sums.get_known(self._heads(head), as_slice(queries)) is not None
 
     def _cells(self, heads: slice, queries: Index, keys: Index) -> Tensor:
         """Compute any part of the map; full rows only if their log-sum-exps are unknown."""
-        inputs = self.checked()
+        inputs = self.checked_inputs()
         H, N, M = self.shape
         rows, columns = indices(queries, N, "query"), indices(keys, M, "key")
         if self.map_ is not None:
             return self.map_[heads][:, rows][:, :, columns]
-        # If there are few rows, they are computed in full: it is more exact, and they are compared
+        # A few rows are computed in full: this is more exact, and their sums can be compared
         are_few = len(range(H)[heads]) * len(rows) * M <= block_entries(inputs.query)
         sums = None if are_few or len(columns) == M else self.sums.get_known(heads, rows)
         if sums is not None:
@@ -138,18 +138,15 @@ class CallRows:
         return cells
 
     def _row_sums(self, heads: slice, rows: range, progress: OnProgress | None) -> Tensor:
-        """Return the log-sum-exps of a run of rows, (h, n); compute them if unknown."""
-        self.checked()
+        """Return the log-sum-exps of adjacent rows, (h, n); compute them if unknown."""
+        self.checked_inputs()
         if self.sums.get_known(heads, as_slice(rows)) is None:
             counter = Progress(progress or (lambda share: None), len(rows))
             self.gather(counter, heads=heads, within=rows)
         return self.sums.select(heads, as_slice(rows))
 
     def compare_rows(self) -> None:
-        """Compare the log-sum-exp of every row with the model's kernel, if that returned any.
-
-        The result is in `proof` and `why`.
-        """
+        """Compare all known log-sum-exps with recomputed ones; a difference refutes the call."""
         if self.proof != "refuted" and self.sums.any_known:
             with suppress(RunError):
                 self.gather()
@@ -161,14 +158,14 @@ class CallRows:
         return Top(*(part[0] for part in result)) if isinstance(result, Top) else result[0]
 
     def _inputs_of(self, heads: slice) -> AttentionInputs:
-        inputs = self.checked()
+        inputs = self.checked_inputs()
         return inputs if heads == ALL else inputs.of_heads(heads)
 
     def _compare_and_store(
         self, inputs: AttentionInputs, heads: slice, rows: Tensor | slice, sums: Tensor
     ) -> None:
         fault = self.sums.compare_and_store(inputs, heads, rows, sums)
-        if fault is not None:  # the sum of a long row may have lost digits: compute it exactly
+        if fault is not None:  # the sum of a long row may be rounded: compute it exactly
             indices = torch.arange(self.shape[1], device="cpu")[rows]
             _, sums = by_rows(self.causes.of_heads(heads).upcast(), indices, indices[:0])
             fault = self.sums.compare_and_store(inputs, heads, rows, sums)
@@ -177,7 +174,7 @@ class CallRows:
                 f"row {fault.query} of head {self.heads[fault.head]} is not the model's: the "
                 f"log-sum-exp of its scores is {fault.computed:.6g}, and was {fault.known:.6g}"
             )
-            self.checked()
+            self.checked_inputs()
 
     def _heads(self, head: int | None) -> slice:
         H = self.shape[0]
@@ -195,7 +192,7 @@ class CallRows:
         index = self.chosen.index(number)
         return slice(index, index + 1)
 
-    def checked(self) -> AttentionInputs:
+    def checked_inputs(self) -> AttentionInputs:
         """Return the attention inputs, unless the call is refuted.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Groups of a call's sequences that share mask and padding, so that one check compares them."""
+"""Groups of a call's sequences with the same mask and padding, which are checked together."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from heedful.recording.unpadded import RealTokens
 
 
 class Group(NamedTuple):
-    """Indices of sequences with the same real tokens, and their attention inputs, joined.
+    """Sequences with the same real tokens.
 
-    The inputs have the heads of all sequences, one sequence after another.
+    sequences: their indices. inputs: their attention inputs, joined along the axis of heads: the
+    heads of the first sequence, then those of the second, and so on. tokens: their real tokens.
     """
 
     sequences: list[int]
@@ -26,25 +27,25 @@ class Group(NamedTuple):
 
 
 def groups_of(inputs: Iterable[AttentionInputs], tokens: Sequence[RealTokens]) -> Iterator[Group]:
-    """Yield groups of sequences with the same real tokens, with a limited number of scores.
+    """Yield groups of sequences with the same real tokens, with at most `ENTRIES` scores.
 
-    Without groups, each of thousands of windows or table rows would take a millisecond.
+    A check takes about a millisecond, and a call may have thousands of windows or table rows.
     """
     open_groups: dict[int, tuple[list[int], list[AttentionInputs]]] = {}
-    for sequence, (of_sequence, real) in enumerate(zip(inputs, tokens, strict=True)):
-        numbers, several = open_groups.setdefault(id(real), ([], []))
-        numbers.append(sequence)
-        several.append(of_sequence)
-        most = 1 if _has_heads(real.mask) else ENTRIES // max(1, math.prod(of_sequence.shape))
-        if len(numbers) >= most:
+    for index, (sequence, real) in enumerate(zip(inputs, tokens, strict=True)):
+        indices, sequences = open_groups.setdefault(id(real), ([], []))
+        indices.append(index)
+        sequences.append(sequence)
+        size = 1 if _has_heads(real.mask) else ENTRIES // max(1, math.prod(sequence.shape))
+        if len(indices) >= size:
             del open_groups[id(real)]
-            yield Group(numbers, _joined(several), real)
-    for numbers, several in open_groups.values():
-        yield Group(numbers, _joined(several), tokens[numbers[0]])
+            yield Group(indices, _join(sequences), real)
+    for indices, sequences in open_groups.values():
+        yield Group(indices, _join(sequences), tokens[indices[0]])
 
 
 def tables_of(mask: Mask) -> list[Tensor]:
-    """Return the tensors of a mask of `ops.masks`."""
+    """Return the tensors that a mask of `ops.masks` contains."""
     if isinstance(mask, Combined):
         return [table for part in mask.parts for table in tables_of(part)]
     return [value for value in vars(mask).values() if isinstance(value, Tensor)]
@@ -56,14 +57,14 @@ def _has_heads(mask: Mask | None) -> bool:
     return any(table.ndim > 2 and table.shape[-3] > 1 for table in tables)
 
 
-def _joined(several: list[AttentionInputs]) -> AttentionInputs:
-    """Join sequences with the same mask into one with the heads of all."""
-    first = several[0]
-    if len(several) == 1:
+def _join(sequences: list[AttentionInputs]) -> AttentionInputs:
+    """Join sequences with the same mask along the axis of heads."""
+    first = sequences[0]
+    if len(sequences) == 1:
         return first
     H = len(first.query)
-    biases = [x.bias.expand(H, *x.bias.shape[-2:]) for x in several if x.bias is not None]
-    all_sinks = [x.sinks for x in several if x.sinks is not None]
-    query, key = torch.cat([x.query for x in several]), torch.cat([x.key for x in several])
+    biases = [x.bias.expand(H, *x.bias.shape[-2:]) for x in sequences if x.bias is not None]
+    all_sinks = [x.sinks for x in sequences if x.sinks is not None]
+    query, key = torch.cat([x.query for x in sequences]), torch.cat([x.key for x in sequences])
     bias, sinks = (torch.cat(tables) if tables else None for tables in (biases, all_sinks))
     return first._replace(query=query, key=key, bias=bias, sinks=sinks)

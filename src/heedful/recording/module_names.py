@@ -1,4 +1,4 @@
-"""Module names: the side of an encoder–decoder, the block and the parent that they imply."""
+"""The facts that a module's name implies: encoder or decoder, and the number of the block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEADS = re.compile(r"(^|[._])heads?$")
 
 
 def is_in(name: str, outer: str) -> bool:
-    """Return whether a module is `outer` or inside it, by their names; "" is the full model.
+    """Return whether a module is `outer` or a submodule of it, by their names; "" is the model.
 
     >>> is_in("layers.1.attend", "layers.1"), is_in("layers.10", "layers.1")
     (True, False)
@@ -26,7 +26,7 @@ def side_of(name: str, has_encoder: bool = True) -> str | None:
 
     Args:
         name: a name from `named_modules`.
-        has_encoder: whether the model has an encoder; without one, "decoder" is no side.
+        has_encoder: whether the model has an encoder; if not, "decoder" in a name does not count.
 
     >>> side_of("model.decoder.layers.0.self_attn"), side_of("h.0.attn")
     ('decoder', None)
@@ -37,7 +37,7 @@ def side_of(name: str, has_encoder: bool = True) -> str | None:
     return "encoder" if "encoder" in parts else None
 
 
-@functools.lru_cache(maxsize=4096)  # each recording computes it for every module
+@functools.lru_cache(maxsize=4096)  # each recording calls it for every module
 def plain_name(name: str) -> str:
     """Return a module's name without the parts that torch.compile adds.
 
@@ -50,16 +50,16 @@ def plain_name(name: str) -> str:
 class Blocks:
     """The numbers of a model's blocks, read from the names of its modules.
 
-    In "0.model.encoder.layer.3.attention" 0 is a stage of a pipeline and 3 is the block. Blocks are
-    the children of a ModuleList, or of another module whose numbered children share a class.
+    In "0.model.encoder.layer.3.attention", 0 is a pipeline stage, and 3 is the block. A module's
+    children are blocks if it is a ModuleList, or if several of its children have one class.
     """
 
     def __init__(self, modules: Modules) -> None:
-        # under torch.compile the inner module comes later and overwrites its wrapper
+        # torch.compile's wrapper and its module have one plain name: the module, the later, wins
         self._named = {plain_name(name): part for part, name in modules.items()}
 
     def layer_of(self, name: str) -> int | None:
-        """Return the first number in a name that counts blocks, else its first number, or None."""
+        """Return the first number in a name that counts blocks, else the first number, or None."""
         parts = name.split(".")
         numbered = [i for i, part in enumerate(parts) if part.isdecimal()]
         blocks = (i for i in numbered if self._has_blocks(".".join(parts[:i]), parts[i]))
@@ -67,9 +67,9 @@ class Blocks:
         return None if index is None else int(parts[index])
 
     def _has_blocks(self, parent: str, number: str) -> bool:
-        """Return whether a module's children are blocks, several of one class."""
+        """Return whether the children of the module `parent` are blocks."""
         children = getattr(self._named.get(parent), "_modules", {})
         if HEADS.search(parent):  # a list of attention heads
             return False
-        same = [child for child in children.values() if type(child) is type(children.get(number))]
-        return isinstance(self._named.get(parent), nn.ModuleList) or len(same) > 1
+        repeats = [type(child) for child in children.values()].count(type(children.get(number)))
+        return isinstance(self._named.get(parent), nn.ModuleList) or repeats > 1

@@ -1,4 +1,4 @@
-"""A context that pauses recording, for computations of the recorder itself."""
+"""A context that pauses recording, because the recorder's own computations use attention too."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ thread = _Thread()  # the tape sets `is_paused` itself: a context per operation 
 
 
 class recording_paused:  # noqa: N801 (used as a context manager)
-    """A context in which no recorder of this thread records anything."""
+    """A context in which nothing that this thread computes is recorded."""
 
-    __slots__ = ("before",)
+    __slots__ = ("was_paused",)
 
     def __enter__(self) -> None:
-        self.before = thread.is_paused
+        self.was_paused = thread.is_paused
         thread.is_paused = True
 
     def __exit__(self, *error: object) -> None:
-        thread.is_paused = self.before
+        thread.is_paused = self.was_paused

@@ -1,4 +1,4 @@
-"""Conversion of images from any of the usual forms to pixels, uint8 (h, w, 3)."""
+"""Conversion of a path, a PIL image, an array or a tensor to pixels, uint8 (h, w, 3)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 
-LONGEST = 4096  # the most pixels of a side
+MAX_SIDE = 4096  # pixels; larger images are shrunk, those above 4 × MAX_SIDE are refused
 FORMS = "a path, a PIL image, an array (h, w, 3), or a tensor (3, h, w)"
 STRETCHED = "colours stretched from the smallest value to the largest"
 
 
 class Pixels(NamedTuple):
-    """An image: uint8 (h, w, 3); `assumed` is a note on guessed colours, or empty."""
+    """An image, uint8 (h, w, 3); `assumed` is a note on a guess, such as colours; else empty."""
 
     data: Tensor
     assumed: str = ""
 
 
 class Normalised(NamedTuple):
-    """A processor's normalisation of three channels: (value − mean) / std, of values 0 to 1."""
+    """An image processor's normalisation of values 0 to 1, (value − mean) / std, per channel."""
 
     mean: Sequence[float]
     std: Sequence[float]
@@ -38,12 +38,12 @@ def pixels_of(image: Any, normalised: Normalised | None = None) -> Pixels:
     Args:
         image: a path, a PIL image, an array (h, w, 3) or (h, w), uint8 or 0 to 1, or a tensor
             (3, h, w) or (1, h, w).
-        normalised: the normalisation of a tensor with other values. Without it, the values are
-            stretched from the smallest to the largest, which `assumed` reports.
+        normalised: the normalisation that a tensor went through, which is undone. Without it,
+            values beyond 0 to 1 are stretched to 0 to 1, as `assumed` reports.
 
     Raises:
-        ArgumentError: another type, no such file, a file that is not an image, no pixels, or
-            numbers that are not finite.
+        ArgumentError: another type, shape or range of values, a file that is missing, unreadable or
+            not an image, no pixels, too many pixels, or numbers that are not finite.
 
     >>> pixels_of(torch.ones(3, 2, 5)).data.shape
     torch.Size([2, 5, 3])
@@ -57,7 +57,7 @@ def pixels_of(image: Any, normalised: Normalised | None = None) -> Pixels:
         channels = table.movedim(0, -1) if table.ndim == 3 else table
     elif isinstance(image, np.ndarray):
         try:
-            channels = torch.from_numpy(np.array(image))  # a copy: it may change or be read-only
+            channels = torch.from_numpy(np.array(image))  # a copy: the array may be read-only
         except TypeError as error:
             raise ArgumentError(f"an image of {image.dtype}", expected="numbers") from error
         channels = channels[..., None] if channels.ndim == 2 else channels
@@ -67,15 +67,15 @@ def pixels_of(image: Any, normalised: Normalised | None = None) -> Pixels:
 
 
 def _read(path: str | PathLike[str]) -> Any:
-    """Read an image file, and rotate it by its EXIF orientation."""
+    """Read an image file, and rotate the image by its EXIF orientation."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with Image.open(path) as image:
-            if max(image.size) > 4 * LONGEST:
+            if max(image.size) > 4 * MAX_SIDE:
                 raise ArgumentError(
                     f"{path} of {image.width:,} × {image.height:,} pixels",
-                    expected=f"at most {4 * LONGEST:,} to a side",
+                    expected=f"at most {4 * MAX_SIDE:,} to a side",
                 )
             image.load()
             return _eight_bits(ImageOps.exif_transpose(image))
@@ -83,7 +83,7 @@ def _read(path: str | PathLike[str]) -> Any:
         raise ArgumentError(f"no image {path}", remedy="check the path") from error
     except UnidentifiedImageError as error:
         raise ArgumentError(
-            f"{path} is no image", expected="a PNG, a JPEG or another that Pillow reads"
+            f"{path} is not an image", expected="a PNG, a JPEG or another that Pillow reads"
         ) from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         why = " ".join(str(error).split())
@@ -91,7 +91,7 @@ def _read(path: str | PathLike[str]) -> Any:
 
 
 def _eight_bits(image: Any) -> Any:
-    """Convert a PIL image to RGB; Pillow itself would clip 16-bit greys at 255."""
+    """Convert a PIL image to RGB. Pillow's conversion clips 16-bit greys; these are scaled."""
     if image.mode.startswith("I;16"):
         from PIL import Image
 
@@ -106,9 +106,9 @@ def _three_channels(channels: Tensor, image: Any) -> Tensor:
         raise ArgumentError(f"an image of the shape {shape}", expected=f"three channels: {FORMS}")
     if not channels.numel():
         raise ArgumentError(f"an image of the shape {shape}", expected="at least one pixel")
-    if max(channels.shape) > 4 * LONGEST:
+    if max(channels.shape) > 4 * MAX_SIDE:
         raise ArgumentError(
-            f"an image of the shape {shape}", expected=f"at most {4 * LONGEST:,} to a side"
+            f"an image of the shape {shape}", expected=f"at most {4 * MAX_SIDE:,} to a side"
         )
     if channels.is_complex() or not bool(torch.isfinite(channels).all()):
         raise ArgumentError("an image with numbers that are not finite", expected="finite numbers")
@@ -133,7 +133,7 @@ def _to_uint8(channels: Tensor, normalised: Normalised | None) -> Pixels:
     return Pixels((values.clamp(0, 1) * 255).round().to(torch.uint8).contiguous(), assumed)
 
 
-def resized(pixels: Tensor, height: int, width: int) -> Tensor:
+def resize(pixels: Tensor, height: int, width: int) -> Tensor:
     """Resize an image to (height, width, 3)."""
     if pixels.shape[:2] == (height, width):
         return pixels
@@ -143,10 +143,10 @@ def resized(pixels: Tensor, height: int, width: int) -> Tensor:
     return torch.from_numpy(np.array(image.resize((width, height), Image.Resampling.BICUBIC)))
 
 
-def limited(pixels: Tensor, longest: int) -> Tensor:
-    """Shrink an image whose longest side exceeds a limit; return others unchanged."""
+def shrink(pixels: Tensor, limit: int) -> Tensor:
+    """Shrink an image so that both sides are within a limit; return smaller ones unchanged."""
     h, w = pixels.shape[:2]
-    if max(h, w) <= longest:
+    if max(h, w) <= limit:
         return pixels
-    share = longest / max(h, w)
-    return resized(pixels, max(1, round(h * share)), max(1, round(w * share)))
+    share = limit / max(h, w)
+    return resize(pixels, max(1, round(h * share)), max(1, round(w * share)))

@@ -1,4 +1,4 @@
-"""Progress callbacks for passes over long maps, called after each block of rows."""
+"""Callbacks for the progress of a computation, called after each block of rows of a map."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ OnProgress: TypeAlias = Callable[[float], None]
 
 
 def sub_progress(progress: OnProgress | None, index: int, count: int) -> OnProgress:
-    """Return a callback for task `index` (from 0) of `count` tasks of equal size."""
+    """Return the callback for task `index` (from 0) of `count` tasks that take equally long."""
     return lambda share: None if progress is None else progress((index + share) / count)
 
 
 class Progress(Statistic):
-    """A statistic without a result that reports the completed share of rows after each block.
+    """A statistic that only reports progress: the share of rows that are computed, 0 to 1.
 
-    `queries` is the number of queries in the pass; default all of the map.
+    progress: the callback. queries: the number of queries to compute; default all of the map.
     """
 
     def __init__(self, progress: OnProgress, queries: int | None = None) -> None:
@@ -27,14 +27,14 @@ class Progress(Statistic):
         self.rows = 0
 
     def update(self, block: Block) -> None:
-        """Count the block's rows."""
+        """Count the rows of a block, and call the callback."""
         H, N, _ = block.shape
         N = N if self.queries is None else self.queries
         self.rows += (block.heads.stop - block.heads.start) * len(block.queries)
         self.progress(self.rows / (H * N) if N else 1.0)
 
     def merge(self, other: Any) -> None:
-        """Do nothing: calls of a callback cannot be merged."""
+        """Do nothing: there is no result to merge."""
 
     def result(self) -> None:
-        """Return None: there is no result."""
+        """Return None."""

@@ -1,7 +1,8 @@
-"""The certainty of a call: `proof` of its numbers, `layout` of its axes; and both as text.
+"""The words for the certainty of a call: `proof` for its numbers, `layout` for its axes.
 
-Weights times values stay the same if the axes of texts and heads are swapped. So neither word
-follows from the other.
+`evidence` stores tensors of a call, `certificate` compares them with recomputed ones, and this
+module turns the error into `proof`. A proof says nothing about the layout: exchanging the axes of
+texts and heads leaves weights times values unchanged.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ LAYOUTS = ("told", "verified", "usual", "guessed")
 
 
 class Proof(NamedTuple):
-    """One of PROOFS, and why it is not "proved".
+    """One of PROOFS, and the reason if it is not "proved".
 
-    "proved": weights times values equal the output that the model used; "unproved": they cannot be
-    compared; "refuted": they were compared and differ.
+    "proved": weights times values equal the output that the model used, up to rounding;
+    "unproved": they cannot be compared; "refuted": they were compared, and found to differ.
     """
 
     word: str
@@ -29,11 +30,11 @@ class Proof(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How the axes of a call are known: one of LAYOUTS, and for "guessed" the alternatives.
+    """How the axes of a call were determined: one of LAYOUTS, and for "guessed" the alternatives.
 
     "told": by a door with fixed axes, or by `axes=`; "verified": by `recording.verify`;
-    "usual": texts, parts, heads, queries and keys in the usual order, with sizes that fit;
-    "guessed": another order was possible.
+    "usual": sizes fit the usual order: texts, parts, heads, queries, keys;
+    "guessed": another order is possible too, as `why` explains.
     """
 
     word: str
@@ -41,7 +42,7 @@ class Layout(NamedTuple):
 
 
 def proof_of(check: Check, refutation: str = "") -> Proof:
-    """Return the proof of a call; `refutation` is why it was refuted after its check, if it was.
+    """Return the proof of a call; `refutation` is the reason if a later comparison refuted it.
 
     >>> proof_of(Check(1e-7, 2e-5, 8))
     Proof(word='proved', why='')
@@ -50,8 +51,8 @@ def proof_of(check: Check, refutation: str = "") -> Proof:
     if not (check.worst <= check.tolerance or is_unknown):  # also if `worst` is NaN
         where = f" of {check.where}" if check.where else ""
         difference = (
-            f"weights times values{where} are {check.worst:.1e} away from the output that the "
-            f"model used, where rounding explains {check.tolerance:.0e}"
+            f"weights times values{where} differ by {check.worst:.1e} from the output that the "
+            f"model used, and rounding explains at most {check.tolerance:.0e}"
         )
         return Proof("refuted", check.why or difference)
     if refutation:
@@ -66,11 +67,11 @@ class Provable(Protocol):
 
     @property
     def proof(self) -> str:
-        """How certain the numbers are."""
+        """The certainty of the numbers: one of PROOFS."""
 
     @property
     def layout(self) -> str:
-        """How the axes are known."""
+        """How the axes were determined: one of LAYOUTS."""
 
     @property
     def why(self) -> str:
@@ -84,7 +85,7 @@ def proof_summary(calls: Collection[Provable]) -> str:
 
 
 def counted(words: Iterable[str]) -> str:
-    """Return the word that all share, or the number of each word.
+    """Return the word if all are equal, else each word with its number.
 
     >>> counted(["told", "usual", "told"]), counted(["told", "told"])
     ('2 told, 1 usual', 'told')

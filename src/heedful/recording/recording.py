@@ -1,4 +1,4 @@
-"""`Recording`, all recorded calls in order; and how to load one or make one from maps."""
+"""`Recording`, the recorded calls of a batch; `load` and `from_attentions`, which return one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from heedful.token_names import Labeller
 
 
 class Recording(Sequence):
-    """The result of `heedful.record`; as a sequence of calls it is its first text."""
+    """The result of `heedful.record`; iterating and indexing give the calls of its first text."""
 
     def __init__(
         self, captures: list[Capture] | None = None, *, budget: int | None = None,
@@ -41,7 +41,7 @@ class Recording(Sequence):
         self._finalized = [] if captures is None else captures
         self._pending: list[Any] = []  # observed calls that are not yet a `Capture`
         super().__init__(self._finalized, 0, texts or Texts(naming=naming), images)
-        self._texts.recording_ref = weakref.ref(self)  # from here, calls find their recording
+        self._texts.recording_ref = weakref.ref(self)  # calls find their recording by this
         self._spill = Spill(budget)
         self._missed: dict[str, str] = {}
         self.finalize: Callable[[Any], Capture | None] = _not_recorded  # set by `record`
@@ -51,11 +51,11 @@ class Recording(Sequence):
     def tokens(self) -> list[list[str]] | None:
         """The text of each token of each sequence, without padding; None if unknown.
 
-        In an encoder–decoder, the source. `record(model, tokenizer=…)` and `heedful.open` set it;
-        otherwise set it to a list of strings for each sequence.
+        In an encoder–decoder, the sequences are the sources. `record(model, tokenizer=…)` and
+        `heedful.open` set the tokens; otherwise set them to a list of strings for each sequence.
 
         Raises:
-            ArgumentError: another number of sequences or of tokens than were recorded.
+            ArgumentError: not lists of strings, or another number of sequences or of tokens.
         """
         return self._token_lists(False)
 
@@ -65,7 +65,7 @@ class Recording(Sequence):
 
     @property
     def target_tokens(self) -> list[list[str]] | None:
-        """The text of each token of the target in an encoder–decoder, as `tokens`; else None."""
+        """The text of each token of each target in an encoder–decoder; None if unknown."""
         return self._token_lists(True)
 
     @target_tokens.setter
@@ -81,17 +81,17 @@ class Recording(Sequence):
         self, images: list[Any], *, patches: tuple[int, int] | None = None,
         before: int | Iterable[str] | None = None, processor: Any = None,
     ) -> None:  # fmt: skip
-        """Set the images that calls attend to: `call.key_picture` and `call.query_picture`.
+        """Set the images that the model read: `call.key_picture` and `call.query_picture`.
 
         Args:
-            images: one for each sequence of the batch, as the model's input: a path, a PIL image,
-                an array (h, w, 3), uint8 or 0 to 1, or a tensor (3, h, w). A tensor of other
-                values, such as `pixel_values`, is taken as normalised.
-            patches: rows and columns of patches; by default those of the model's configuration,
-                else a grid inferred from the number of tokens, which the picture's repr reports.
+            images: an image for each sequence of the batch: a path, a PIL image, an array
+                (h, w, 3), uint8 or 0 to 1, or a tensor (3, h, w). A tensor with other values is
+                assumed to be normalised, as `pixel_values` are.
+            patches: the numbers of rows and columns of patches; default those of the model's
+                configuration. Without one they are inferred; the picture's repr reports the guess.
             before: the number of tokens before the patches, such as a class token, or their names.
-            processor: a processor of transformers, which resizes and crops an image as for the
-                model, and contains the normalisation of a tensor.
+            processor: an image processor of transformers, which resizes and crops images as for the
+                model. For tensors, only its mean and std are used, to undo the normalisation.
 
         Raises:
             ArgumentError: something that is not an image, a number of images that does not match
@@ -120,7 +120,7 @@ class Recording(Sequence):
 
     @property
     def missed(self) -> dict[str, str]:
-        """Modules whose attention was not recorded, and why."""
+        """The modules whose attention was not recorded, by name, with the reasons."""
         self._finalize_pending()
         return self._missed
 
@@ -130,16 +130,13 @@ class Recording(Sequence):
         return self._matching
 
     def add(self, observed: Any) -> None:
-        """Store a call from a door; `finalize` converts it when the recording is first used.
-
-        With a memory budget it is converted at once, since its size counts.
-        """
+        """Store an observed call, which `finalize` converts to a `Capture` on first use."""
         self._pending.append(observed)
-        if self._spill.budget is not None:
+        if self._spill.budget is not None:  # the size of the `Capture` counts
             self._finalize_pending()
 
     def _finalize_pending(self) -> None:
-        """Convert all pending calls; after an error such as Ctrl-C, the rest stay pending."""
+        """Convert all pending calls; if Ctrl-C or an error ends this, the rest stay pending."""
         while self._pending:
             capture = self.finalize(self._pending[0])
             if capture is not None:
@@ -155,24 +152,24 @@ class Recording(Sequence):
         return self._finalized
 
     def set_patches(self, patches: list[Patches], size: tuple[int, int] | None) -> None:
-        """Set how the model cuts images, and the height and width of its input."""
+        """Set the patches into which the model cuts images, and the height and width it expects."""
         self._images.patches, self._images.input_size = patches, size
 
     def pop_pending(self) -> list[Any]:
-        """Remove and return the observed calls that are not yet converted."""
+        """Remove and return the observed calls that are not yet a `Capture`."""
         pending, self._pending = self._pending, []
         return pending
 
     def insert(self, capture: Capture) -> None:
-        """Insert a call that was missed at its place in the order of execution."""
+        """Insert a call that was missed, at its position in the order of execution."""
         self._captures.append(capture)
-        self._captures.sort(key=lambda each: each.index)
+        self._captures.sort(key=lambda call: call.index)
         self._missed.pop(capture.name, None)
 
-    def replace(self, capture: Capture, by: Capture) -> None:
-        """Replace a call by another form of it."""
-        index = next(i for i, each in enumerate(self._captures) if each is capture)
-        self._captures[index] = by
+    def replace(self, capture: Capture, rearranged: Capture) -> None:
+        """Replace a call by the same call with rearranged axes."""
+        index = list(map(id, self._captures)).index(id(capture))
+        self._captures[index] = rearranged
 
     def pop_captures(self) -> list[Capture]:
         """Remove and return all calls."""
@@ -182,7 +179,7 @@ class Recording(Sequence):
         return captures
 
     def add_missed(self, name: str, error: Exception) -> None:
-        """Note that a module's attention was not recorded, and warn once."""
+        """Add a module to `missed`, and warn; further errors of the same module are ignored."""
         if name not in self._missed:
             self._missed[name] = reason = _reason(error)
             self.warn(f"attention of {name} was not recorded: {reason}")
@@ -198,6 +195,7 @@ class Recording(Sequence):
         Raises:
             SaveError: a full disk, a directory that is missing or not writable, or an existing file
                 that is not a recording.
+            RunError: this recording was loaded from a file that is damaged.
             ArgumentError: something that is not a path.
         """
         file.save(self._captures, path_of(path), self._texts, self.missed, self._images)
@@ -205,9 +203,9 @@ class Recording(Sequence):
 
     @property
     def sequences(self) -> list[Sequence]:
-        """A `Sequence` of calls for each text of the batch, without its padding.
+        """The calls of each text of the batch, without its padding.
 
-        Windows and other parts of a text are `sequence.parts` and `call.parts`.
+        `sequence.parts` and `call.parts` are the parts of a text, such as windows.
         """
         return Sequences(
             Sequence(self._captures, b, self._texts, self._images) for b in range(self._batch)
@@ -218,24 +216,25 @@ class Recording(Sequence):
         return max((capture.text_range.stop for capture in self._captures), default=0)
 
     def __repr__(self) -> str:
-        calls, texts = len(self), self._batch
-        of_texts = f"{texts} sequence{'' if texts == 1 else 's'}"
-        return f"<Recording of {calls} call{'' if calls == 1 else 's'}, {of_texts}>"
+        calls, batch = len(self), self._batch
+        sequences = f"{batch} sequence{'' if batch == 1 else 's'}"
+        return f"<Recording of {calls} call{'' if calls == 1 else 's'}, {sequences}>"
 
     def stitched(self, sequence: int = 0) -> list[Call]:
         """Return a generation as one call per layer: all tokens × all earlier keys.
 
         Works with any cache of transformers (dynamic, sliding, static) and with heedful's. For an
-        encoder–decoder, cross-attention is included: all target tokens × the source.
+        encoder–decoder, cross-attention is included: all target tokens × the source. `sequence` is
+        the index of the text in the batch.
 
         Raises:
-            RunError: no pass of self-attention was recorded.
+            RunError: no generation was recorded, or its passes cannot be stitched.
             ArgumentError: no such sequence.
         """
         if self._batch:
-            _ = self.sequences[integer("sequence", sequence, least=0)]
-        of_text = Sequence(self._captures, sequence, self._texts, self._images)
-        return [of_text._with_texts(call) for call in generation.stitched(self._captures, sequence)]
+            _ = self.sequences[integer("sequence", sequence, minimum=0)]
+        text = Sequence(self._captures, sequence, self._texts, self._images)
+        return [text._with_texts(call) for call in generation.stitched(self._captures, sequence)]
 
     def __reduce__(self) -> Any:
         raise RunError("a recording cannot be pickled", remedy="recording.save(path)")
@@ -243,29 +242,30 @@ class Recording(Sequence):
     def verify(
         self, model: nn.Module, inputs: Any, *, progress: OnProgress = lambda share: None
     ) -> dict[str, int]:
-        """Determine the layouts of calls by probing the model with changed inputs.
+        """Determine the axes of calls by running the model again with changed inputs.
 
-        Rows of queries and keys that change with a text belong to that text. Rows that change with
-        a token at the input of the attention module belong to that token. The model runs in
-        evaluation mode without gradients; its modes, buffers and random states are restored.
-        A call with other axes than assumed is rearranged. A call whose axes remain ambiguous is
-        "guessed", with the reason in `why`. If a sequence of a "told" call changes with another
-        text, it is refuted, and its weights raise an error. Only the first of several passes is
-        probed. If the kernel returned log-sum-exps, all rows of all passes are compared with them.
+        Rows of queries and keys that change when a text is changed belong to that text. Rows that
+        change with a token at the input of the attention module belong to that token.
+
+        The model runs in evaluation mode without gradients; its modes, buffers and random states
+        are restored. Only the first of several recorded passes is probed. A call is rearranged if
+        its axes differ from those assumed. If they remain ambiguous, its layout is "guessed", with
+        the reason in `why`. A "told" call is refuted if one of its sequences changes with another
+        text. If the kernel returned log-sum-exps, all rows of all passes are compared with them.
 
         Args:
             model: the recorded model.
-            inputs: its inputs: a dictionary of keywords, a list of arguments, or a tensor.
+            inputs: those of the recorded pass: a tensor, a list, or a dictionary of keywords.
             progress: called with the completed share, 0 to 1.
 
         Returns:
             the number of calls with each layout ("told", "verified", "usual", "guessed"), and the
-            number of refuted calls.
+            number of "refuted" calls; numbers of 0 are omitted.
 
         Raises:
             ArgumentError: inputs that the model does not accept, or that do not reproduce the
                 recorded pass.
-            RunError: nothing was recorded.
+            RunError: nothing was recorded, or the recording is from a file or from maps.
         """
         if not (self._captures or self.missed):
             raise nothing_recorded()
@@ -279,7 +279,7 @@ class Recording(Sequence):
         return {word: counts[word] for word in (*LAYOUTS, "refuted") if counts[word]}
 
     def certificate(self) -> list[tuple[str, Check]]:
-        """Return each call's name and check: the error of recomputed rows, its proof and layout.
+        """Return each call's name with its check, which includes its proof, layout and `why`.
 
         A call is refuted if any sequence of its batch is.
         """
@@ -294,14 +294,14 @@ class Recording(Sequence):
 
 
 def _reason(error: Exception) -> str:
-    """Return an error's message, with its type unless the recorder raises it on purpose."""
+    """Return an error's message, and its type if it is not an error of the recorder itself."""
     message = " ".join(str(error).split())
     is_expected = isinstance(error, HeedfulError) or type(error) in (TypeError, LookupError)
     return message if is_expected and message else f"{message} ({type(error).__name__})".strip()
 
 
 def _users_line() -> int:
-    """Return the `stacklevel` of the first frame outside these libraries."""
+    """Return the `stacklevel` of the innermost frame outside heedful and the libraries it uses."""
     frame, level = sys._getframe(1), 1
     libraries = ("heedful", "torch", "transformers", "contextlib")
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in libraries:
@@ -312,13 +312,13 @@ def _users_line() -> int:
 def _not_recorded(*arguments: Any) -> Any:
     raise RunError(
         "a recording from a file or from maps, which cannot be verified",
-        expected="a recording that heedful.record made in this process",
+        expected="a recording by heedful.record in this process",
         remedy="record the model again",
     )
 
 
 def load(path: str | Path) -> Recording:
-    """Open a recording that `save` wrote; tensors are read from the disk when first used.
+    """Open a recording that `Recording.save` wrote; tensors are read from disk when first used.
 
     Raises:
         RunError: a file that is missing, damaged, of a newer version, or not a recording.
@@ -331,14 +331,14 @@ def load(path: str | Path) -> Recording:
 
 
 def from_attentions(attentions: Iterable[Tensor]) -> Recording:
-    """Make a recording of the maps that a model returned.
+    """Return a recording of the maps that a model returned.
 
     Args:
         attentions: a map (B, H, N, M) for each layer, such as `output.attentions` of transformers.
-            Rows sum to one; to less, if a sink has the rest; or to zero, if fully masked.
+            Rows sum to 1; to less if a learned sink has the rest; to 0 if they are fully masked.
 
     Raises:
-        ArgumentError: tensors of another shape, negative weights, rows that sum to more than 1.
+        ArgumentError: not tensors of this shape, negative weights, rows that sum to more than 1.
 
     >>> import torch
     >>> recording = from_attentions([torch.eye(3).expand(1, 2, 3, 3)])
@@ -346,19 +346,19 @@ def from_attentions(attentions: Iterable[Tensor]) -> Recording:
     tensor([1., 1.])
     """
     if not isinstance(attentions, Iterable):
-        raise _no_map(attentions, "of all layers")
+        raise _map_error(attentions, "of all layers")
     captures = []
     for layer, map_ in enumerate(attentions):
         if not isinstance(map_, Tensor) or map_.ndim != 4:
-            raise _no_map(map_, f"of layer {layer}")
+            raise _map_error(map_, f"of layer {layer}")
         captures.append(capture_of_weights(map_, f"layer {layer}", layer, layer))
     return Recording(captures)
 
 
-def _no_map(value: Any, where: str) -> ArgumentError:
+def _map_error(value: Any, layers: str) -> ArgumentError:
     shape = f" {tuple(value.shape)}" if isinstance(value, Tensor) else ""
     return ArgumentError(
-        f"attentions {where}: {type(value).__name__}{shape}",
+        f"attentions {layers}: {type(value).__name__}{shape}",
         expected="for each layer a tensor (batch, heads, queries, keys)",
         cause="sdpa, which returns no weights, or a model without output_attentions=True",
     )

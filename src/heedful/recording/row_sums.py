@@ -1,7 +1,7 @@
-"""The log-sum-exp of each row of a call, returned by the kernel or computed once.
+"""The log-sum-exps of the rows of a call: log Σₘ exp(score), from the kernel or computed once.
 
-Known values are compared with later ones, so a wrong row outside the checked sample is detected
-when the full row is computed.
+`certificate` checks a sample of rows. The other rows are checked by these numbers: whenever a full
+row is computed, its log-sum-exp is compared with the known one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Fault(NamedTuple):
 class RowSums:
     """The log-sum-exps of one sequence, without its padding.
 
-    table: (H, N) with padding, NaN if unknown; modified in place. queries: the real queries.
+    table: (H, N), rows of padding included, NaN if unknown. queries: the indices of real queries.
     """
 
     table: Tensor
@@ -49,11 +49,11 @@ class RowSums:
     def compare_and_store(
         self, inputs: AttentionInputs, heads: slice, rows: Tensor | slice, computed: Tensor
     ) -> Fault | None:
-        """Compare computed log-sum-exps with the known ones, and store those that were unknown.
+        """Compare computed log-sum-exps with known ones, and store them for all other rows.
 
-        `computed` (h, n) are those of some rows of `inputs`, the attention inputs of these heads:
-        −inf for a fully masked row; NaN stays unknown. Returns the row that differs most beyond
-        rounding, or None.
+        `inputs` are the attention inputs of `heads`. `computed` (h, n) is −inf for fully masked
+        rows; NaN is not stored. Returns the row with the largest difference, or None if rounding
+        explains all differences.
         """
         known = self.select(heads, rows)
         sums = torch.where(known.isnan(), computed.to(known), known)
@@ -85,15 +85,15 @@ def unknown(query: Tensor) -> Tensor:
 
 @torch.inference_mode(False)
 def sums_of_kernel(sums: Tensor, query: Tensor, output: Tensor) -> Tensor:
-    """Return a kernel's log-sum-exps (B, H, N), NaN where they are ambiguous.
+    """Return a kernel's log-sum-exps (B, H, N), with NaN (unknown) for rows that are ambiguous.
 
-    For a fully masked row a kernel returns 0, with output 0; it does the same for a row with one
-    key whose score and value are 0. Both are unknown, and so are rows in which all keys are masked
-    by the lowest number of the queries' dtype.
+    A row with log-sum-exp 0 and output 0 is ambiguous: kernels return this for a fully masked row,
+    and for a row with a single key of score 0 and value 0. So is a row in which all keys are
+    masked by the lowest number of the queries' dtype.
     """
     masked = max(MASKED_SCORE, torch.finfo(query.dtype).min) / 2
     sums = sums.masked_fill((sums < masked) | sums.isinf(), torch.nan)
     zero = sums == 0
-    if not sums.is_cpu or bool(zero.any()):  # on a GPU, waiting for `any` costs more than filling
+    if not sums.is_cpu or bool(zero.any()):  # on a GPU, waiting for `any` takes longer than filling
         sums = sums.masked_fill(zero & (output == 0).all(dim=-1), torch.nan)
     return sums

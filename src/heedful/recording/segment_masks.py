@@ -1,9 +1,9 @@
-"""Conversion of segments, named by token indices or by a text, to a boolean for each token.
+"""Conversion of segments, passed as token indices or as a text, to a boolean mask of the tokens.
 
-Only the labels of the tokens are known (`·` for a space, `##` within a word). So a text is searched
-by its letters, ignoring white space, the signs for it, and #; if there is no match, also ignoring
-case and accents. A token is in the segment if its first letter is in the text; a token of white
-space is, if it lies between two tokens of the segment.
+A text is searched in the labels of the tokens, in which `·` is a space and `##` continues a word.
+So white space, the signs for it and # are ignored; if there is no match, also case and accents. A
+token belongs to the segment if its first letter is in the text. A token of white space belongs to
+the segment if it lies between two tokens of the segment.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from heedful.recording.checks import is_integer
 from heedful.token_names import SIGNS, SPACES
 
 SegmentSpecs: TypeAlias = "Mapping[str, Index | range | str]"
-REST, LEARNED = "rest", "learned sink"  # tokens in no segment; weight on no key
-BYTE_LABEL = re.compile(r"<([0-9a-f]{2})>")  # the label of a byte within a character
+REST, LEARNED = "rest", "learned sink"  # names for tokens in no segment, and for weight on no key
+BYTE_LABEL = re.compile(r"<([0-9a-f]{2})>")  # the label of a byte that is a part of a character
 NO_LETTER = re.compile(rf"[\s#◌{SPACES}{''.join(SIGNS.values())}]")
-QUOTED = 60  # the most letters of a text that an error message quotes
+QUOTED = 60  # the maximum number of letters of a text that an error message quotes
 
 
 def token_masks(
     segments: SegmentSpecs, tokens: int, labels: Sequence[str] | None
 ) -> dict[str, Tensor]:
-    """Return a boolean (T,) for each segment: which tokens are in it. Segments may overlap.
+    """Return a boolean mask (T,) of the tokens of each segment. Segments may overlap.
 
     A segment is a slice, a range, a list of indices, a boolean for each token, or a text that
     occurs once in the labels of the tokens. Anything else raises an ArgumentError.
@@ -45,7 +45,7 @@ def token_masks(
     if not isinstance(segments, Mapping) or not all(isinstance(name, str) for name in segments):
         raise ArgumentError(
             f"segments {reprlib.repr(segments)}",
-            expected="names with their tokens",
+            expected="a dictionary from names to tokens",
             remedy='{"system": slice(0, 40), "question": "Where is the cat?"}',
         )
     return {name: _mask(name, spec, tokens, labels) for name, spec in segments.items()}
@@ -82,12 +82,12 @@ def _index(spec: Any) -> Index:
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentError(
             f"token indices {reprlib.repr(spec)}",
-            expected="a slice, a range, a list of indices, or a text that occurs",
+            expected="a slice, a range, a list of indices, or a text",
         ) from error
 
 
 def _occurrence(name: str, text: str, labels: Sequence[str] | None) -> slice:
-    """Return the tokens of a text that occurs once."""
+    """Return the token indices of a text; raise an ArgumentError unless it occurs once."""
     remedy = f'pass the indices of its tokens: {{"{name}": slice(0, 40)}}'
     if labels is None:
         raise ArgumentError(
@@ -128,7 +128,7 @@ def _occurrence(name: str, text: str, labels: Sequence[str] | None) -> slice:
 
 
 def _letters(text: str, is_exact: bool) -> bytes:
-    """Return the letters of a text or a label in UTF-8; if not exact, without case and accents."""
+    """Return the letters of a text or a label in UTF-8; unless exact, without case and accents."""
     if not is_exact:
         parts = unicodedata.normalize("NFD", text.casefold())
         text = "".join(char for char in parts if not unicodedata.combining(char))

@@ -1,7 +1,7 @@
-"""Attention between segments, as data and as a table.
+"""Attention between segments as data (`SegmentShare`, `Segments`) and as tables.
 
-A row of the table is a head and a segment of queries, a column a segment of keys. The last rows are
-the chances, if they are the same for all heads. A dash means no value, or fully masked.
+A table has a row for each head and segment of queries, and a column for each segment of keys. The
+last rows are the chances, if equal for all heads. A dash means undefined, or fully masked.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple, TypeAlias
 
-NOTHING, LINES = "–", 400  # the most rows of a table that is printed or displayed
-# Styles of a table in a notebook
+DASH, LINES = "–", 400  # LINES: the maximum number of rows that are printed or displayed
+# CSS of a table in a notebook
 TABLE = "border-collapse:collapse;font-size:12px;text-align:left"
 CELL = "padding:3px 12px 3px 0;vertical-align:middle;text-align:left;white-space:nowrap"
 QUIET = "color:#6e7781;font-size:12px;margin:2px 0"
@@ -21,15 +21,15 @@ QUIET = "color:#6e7781;font-size:12px;margin:2px 0"
 class SegmentShare(NamedTuple):
     """How much one head attends from one segment to another.
 
-    layer, head: the model's numbers; `layer` is None if the module's name has no number, `head` is
-        None in the mean over heads.
-    from_, to: the segments of the queries and of the keys; "rest" is all tokens in no segment,
-        "learned sink" the weight on no key.
+    layer, head: the model's numbers, from 0. `layer` is None if the module's name has no number;
+        `head` is None in the mean over heads.
+    from_, to: the segments of the queries and of the keys. "rest" is all tokens in no segment;
+        "learned sink" is the weight on no key.
     share: 0 to 1, the mean over the queries of the weight on all keys of `to`; None if all queries
         are fully masked, or the call is refuted.
     chance: the share of uniform attention; 0 if the mask excludes all keys of `to`. None if the
         share is None, and for the learned sink.
-    queries: the number of queries in the mean: those that may attend to anything.
+    queries: the number of queries in the mean, which excludes fully masked ones.
     keys: the number of tokens in `to`.
     call: the index of the call in its sequence, or among the stitched calls of a generation; for
         `Call.segments`, its `index`.
@@ -53,14 +53,14 @@ class SegmentShare(NamedTuple):
     why: str
 
     def as_data(self) -> dict[str, Any]:
-        """Return a dictionary of the fields; `from_` is named "from"."""
+        """Return the fields as a dictionary; the key of `from_` is "from"."""
         return {name.rstrip("_"): value for name, value in self._asdict().items()}
 
 
 class Segments(list[SegmentShare]):
     """A list of `SegmentShare`s, head by head, which prints as a table.
 
-    left_out: modules whose tokens the segments do not cover, with the reason.
+    left_out: the names of modules that attend over other tokens, with the reason.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class Segments(list[SegmentShare]):
 
     @property
     def notes(self) -> list[str]:
-        """A line for each module that is left out."""
+        """A sentence for each module in `left_out`."""
         return [f"{name} is left out: {why}" for name, why in self.left_out.items()]
 
     def over_heads(self) -> Segments:
-        """Return the mean over the heads of each call; their `head` is None."""
+        """Return the mean over the heads of each call; `head` is None."""
         groups: dict[tuple, list[SegmentShare]] = {}
         for row in self:
             key = (row.call, row.name, row.pass_index, row.from_, row.to)
@@ -102,18 +102,18 @@ class Segments(list[SegmentShare]):
         return Segments(rows, self.left_out)
 
     def as_data(self) -> list[dict[str, Any]]:
-        """Return a dictionary for each row."""
+        """Return a dictionary for each share."""
         return [row.as_data() for row in self]
 
     def to_json(self) -> str:
-        """Return the rows as a JSON list."""
+        """Return the shares as a JSON list of objects."""
         return json.dumps(self.as_data())
 
 
 class Cells(NamedTuple):
-    """The text of a table: titles, rows, and a footer.
+    """The text of a table: column titles, lines, and a footer.
 
-    numbers: the columns of numbers, which are right-aligned.
+    numbers: the indices of the columns with numbers, which are right-aligned.
     """
 
     titles: list[str]
@@ -127,36 +127,37 @@ Rows: TypeAlias = Sequence[tuple[int, SegmentShare]]  # shares, each with the in
 
 def cells(rows: Rows) -> Cells:
     """Return a table with a row per head and query segment, and a column per key segment."""
-    to = list(dict.fromkeys(row.to for _, row in rows))
+    key_segments = list(dict.fromkeys(row.to for _, row in rows))
     groups: dict[tuple, dict[str, SegmentShare]] = {}
     for batch, row in rows:
         key = (batch, row.call, row.name, row.pass_index, row.head, row.from_)
         groups.setdefault(key, {})[row.to] = row
     firsts = [(key[0], next(iter(group.values()))) for key, group in groups.items()]
-    where, lines = _where(firsts), []
+    labels, lines = _label_columns(firsts), []
     for i, group in enumerate(groups.values()):
-        words = [column[i] for column in where.values()]
-        shares = [_share(group.get(name)) for name in to]
+        words = [column[i] for column in labels.values()]
+        shares = [_share(group.get(name)) for name in key_segments]
         lines.append([*words, *shares, f"{firsts[i][1].queries:,}"])
-    titles = [*where, *to, "queries"]
-    return Cells(titles, lines, _chance(rows, to, len(where)), range(len(where), len(titles)))
+    titles = [*labels, *key_segments, "queries"]
+    footer = _chance_lines(rows, key_segments, len(labels))
+    return Cells(titles, lines, footer, range(len(labels), len(titles)))
 
 
 def listed(rows: Rows) -> Cells:
     """Return a table with a row per share, with its chance and numbers of queries and keys."""
-    where = _where(rows)
+    labels = _label_columns(rows)
     lines = [
-        [*(column[i] for column in where.values()),
+        [*(column[i] for column in labels.values()),
          row.to, _share(row), _number(row.chance), f"{row.queries:,}", f"{row.keys:,}"]
         for i, (_, row) in enumerate(rows)
     ]  # fmt: skip
-    titles = [*where, "to", "share", "chance", "queries", "keys"]
-    return Cells(titles, lines, [], range(len(where) + 1, len(titles)))
+    titles = [*labels, "to", "share", "chance", "queries", "keys"]
+    return Cells(titles, lines, [], range(len(labels) + 1, len(titles)))
 
 
-def _where(rows: Rows) -> dict[str, list[str]]:
-    """Return the columns that identify each row: head, segment, and others that differ."""
-    layers = [NOTHING if row.layer is None else str(row.layer) for _, row in rows]
+def _label_columns(rows: Rows) -> dict[str, list[str]]:
+    """Return the columns that identify a row by their titles: head, segment, and any that vary."""
+    layers = [DASH if row.layer is None else str(row.layer) for _, row in rows]
     heads = ["" if row.head is None else f".{row.head}" for _, row in rows]
     parts = {
         "head": [layer + head for layer, head in zip(layers, heads, strict=True)],
@@ -179,30 +180,30 @@ def _where(rows: Rows) -> dict[str, list[str]]:
     }
 
 
-def _chance(rows: Rows, to: list[str], before: int) -> list[list[str]]:
-    """Return a row of chances for each query segment, with those that all heads share."""
+def _chance_lines(rows: Rows, key_segments: list[str], label_count: int) -> list[list[str]]:
+    """Return a line of chances for each query segment, if equal for all heads; else empty cells."""
     chances: dict[str, dict[str, set[str]]] = {}
     for _, row in rows:
-        by_name = chances.setdefault(row.from_, {name: set() for name in to})
+        by_name = chances.setdefault(row.from_, {name: set() for name in key_segments})
         if row.chance is not None:
             by_name[row.to].add(_number(row.chance))
     lines = []
     for from_, by_name in chances.items():
-        words = [several.pop() if len(several) == 1 else "" for several in by_name.values()]
+        words = [texts.pop() if len(texts) == 1 else "" for texts in by_name.values()]
         if any(words):
-            lines.append(["chance", *[""] * (before - 2), from_, *words, ""])
+            lines.append(["chance", *[""] * (label_count - 2), from_, *words, ""])
     return lines
 
 
 def _share(row: SegmentShare | None) -> str:
-    """Return a share as text; a dash if there is none, or the mask excludes the segment."""
+    """Return a share as text; a dash if it is undefined, or if the mask excludes the segment."""
     if row is None or row.share is None or row.chance == 0:
-        return NOTHING
+        return DASH
     return _number(row.share)
 
 
 def _number(number: float | None) -> str:
-    return NOTHING if number is None else f"{number:.2f}"
+    return DASH if number is None else f"{number:.2f}"
 
 
 def text(shares: Segments) -> str:
@@ -217,7 +218,7 @@ def text(shares: Segments) -> str:
 
 
 def html(shares: Segments) -> str:
-    """Return the table as HTML, in the colours of the notebook."""
+    """Return the table as HTML for a notebook."""
     table = cells([(0, row) for row in shares])
 
     def line(words: list[str], tag: str = "td", style: str = "") -> str:

@@ -1,6 +1,7 @@
-"""How much each head attends from each segment of a text to each.
+"""The shares of attention of each head, from each segment of queries to each segment of keys.
 
-A query is in the segments of the key at its position; in cross-attention, in those of its own text.
+In self-attention, a query is in the same segments as the key at its position. In cross-attention,
+queries and keys have different texts, so each axis has the segments of its text.
 """
 
 from __future__ import annotations
@@ -20,51 +21,48 @@ from heedful.recording.segment_masks import LEARNED, REST, SegmentSpecs, token_m
 from heedful.recording.segment_table import Segments, SegmentShare
 from heedful.recording.token_labels import Sides
 
-SOURCE, TARGET, ALL = "source", "target", "all"  # names of a text without segments
+SOURCE, TARGET, ALL = "source", "target", "all"  # names of a text for which no segments are passed
 
 
 class Text(NamedTuple):
-    """One of a model's texts: its ids if known, its labels, and its number of tokens."""
+    """The source or the target of a model: its token ids (T,) if known, its token names, and T."""
 
     ids: Tensor | None
     labels: list[str] | None
     length: int
 
     def matches(self, other: Text) -> bool:
-        """Return whether ids, or without ids the lengths, are equal."""
+        """Return whether two texts have equal lengths and ids; ids count only if both are known."""
         if self.length != other.length or self.ids is None or other.ids is None:
             return self.length == other.length
         return torch.equal(self.ids, other.ids)
 
 
 class CallTexts(NamedTuple):
-    """The text of a call's queries and of its keys: False is the source, True the target.
+    """The side of a call's queries and of its keys: the source or the target; None if unknown.
 
-    mismatch: why its tokens are not those of the texts; empty if they are.
+    mismatch: why the tokens of the call differ from those of its text; empty if they are equal.
     """
 
-    queries: bool | None
-    keys: bool | None
+    queries_are_target: bool | None
+    keys_are_target: bool | None
     mismatch: str = ""
 
 
 def texts_read_by(calls: list[Call], sides: Sides) -> list[CallTexts]:
-    """Return the texts of the queries and keys of each call of a pass or a stitched generation."""
-    texts, result = _texts(calls, sides), []
-    for call in calls:
-        queries, keys = _sides(call, sides)
-        result.append(CallTexts(queries, keys, _mismatch(call, sides, texts)))
-    return result
+    """Return the sides of the queries and keys of each call of a pass or a stitched generation."""
+    texts = _texts_by_side(calls, sides)
+    return [CallTexts(*_axis_sides(call, sides), _mismatch(call, sides, texts)) for call in calls]
 
 
 def segment_masks_of(
     calls: list[Call], sides: Sides, segments: SegmentSpecs, target: SegmentSpecs | None = None
 ) -> dict[bool, dict[str, Tensor]]:
-    """Return a boolean per token for each segment of each text; True is the target."""
+    """Return the masks (T,) of the segments of the source (False) and of the target (True)."""
     specs = {False: segments, True: target or {}}
     return {
         is_target: token_masks(specs[is_target], text.length, text.labels)
-        for is_target, text in _texts(calls, sides).items()
+        for is_target, text in _texts_by_side(calls, sides).items()
     }
 
 
@@ -73,26 +71,26 @@ def segments_of_call(
     progress: OnProgress | None = None,
 ) -> Segments:  # fmt: skip
     """Compute the shares of one call; arguments as in `Call.segments`."""
-    of_keys = token_masks(segments, call.shape[2], call.key_tokens)
+    key_segments = token_masks(segments, call.shape[2], call.key_tokens)
     if queries is not None:
-        of_queries = token_masks(queries, call.shape[1], call.query_tokens)
+        query_segments = token_masks(queries, call.shape[1], call.query_tokens)
     elif call.is_cross:
-        of_queries = {ALL: torch.ones(call.shape[1], dtype=torch.bool, device="cpu")}
+        query_segments = {ALL: torch.ones(call.shape[1], dtype=torch.bool, device="cpu")}
     else:
-        of_queries = query_masks(call, of_keys)
-    if not of_keys and not of_queries:
+        query_segments = query_masks(call, key_segments)
+    if not key_segments and not query_segments:
         raise _no_segments()
-    return Segments(_rows(call, call.index, of_queries, of_keys, progress))
+    return Segments(_shares(call, call.index, query_segments, key_segments, progress))
 
 
 def segments_of_calls(
     calls: list[Call], sides: Sides, segments: SegmentSpecs, target: SegmentSpecs | None = None,
     progress: OnProgress | None = None,
 ) -> Segments:  # fmt: skip
-    """Compute the shares of a pass or a stitched generation; arguments as `Sequence.segments`."""
-    _check(calls, sides, segments, target)
+    """Compute the shares of a pass or stitched generation; arguments as in `Sequence.segments`."""
+    _check_arguments(calls, sides, segments, target)
     masks = segment_masks_of(calls, sides, segments, target)
-    for is_target, text in _texts(calls, sides).items():
+    for is_target, text in _texts_by_side(calls, sides).items():
         if sides.has_cross and not (target if is_target else segments):
             all_tokens = torch.ones(text.length, dtype=torch.bool, device="cpu")
             masks[is_target] = {TARGET if is_target else SOURCE: all_tokens}
@@ -101,19 +99,19 @@ def segments_of_calls(
         if texts.mismatch:
             shares.left_out[call.name] = texts.mismatch
             continue
-        of_keys = masks[bool(texts.keys)]
-        of_queries = masks[bool(texts.queries)] if call.is_cross else query_masks(call, of_keys)
-        shares += _rows(call, i, of_queries, of_keys, sub_progress(progress, i, len(calls)))
+        keys, queries = masks[bool(texts.keys_are_target)], masks[bool(texts.queries_are_target)]
+        queries = queries if call.is_cross else query_masks(call, keys)
+        shares += _shares(call, i, queries, keys, sub_progress(progress, i, len(calls)))
     if not shares:
         name, why = next(iter(shares.left_out.items()))
         raise RunError(
-            f"no call has the tokens of the text: in {name}, {why}",
+            f"no call attends over the full text: in {name}, {why}",
             remedy="use one call: recording[0].segments(…)",
         )
     return shares
 
 
-def _check(
+def _check_arguments(
     calls: list[Call], sides: Sides, segments: SegmentSpecs, target: SegmentSpecs | None
 ) -> None:
     if not calls:
@@ -121,15 +119,15 @@ def _check(
     if target is not None and not sides.has_cross:
         raise ArgumentError(
             "target= for a model with one text",
-            expected="only segments; target= is for encoder–decoders",
+            expected="only `segments`, since only an encoder–decoder has a target",
         )
     if not segments and not target:
         raise _no_segments()
     passes = len({call.pass_index for call in calls})
     if passes > 1:
         raise RunError(
-            f"{passes:,} passes that are not a generation",
-            expected="one pass, or the passes of one generation, so that token indices are unique",
+            f"{passes:,} passes that are not one generation",
+            expected="one pass, or all passes of one generation, which stitching makes one text",
             remedy="record one text in a `with` block, or use one call: recording[0].segments(…)",
         )
 
@@ -138,44 +136,44 @@ def _no_segments() -> ArgumentError:
     return ArgumentError("no segment", expected='at least one, as {"question": slice(40, 60)}')
 
 
-def _sides(call: Call, sides: Sides) -> tuple[bool | None, bool | None]:
-    """Return whether queries and keys are of the target; None if unknown."""
-    side = sides.is_target(call.name)
-    return (True, False) if call.is_cross else (side, side)
+def _axis_sides(call: Call, sides: Sides) -> tuple[bool | None, bool | None]:
+    """Return whether the queries, and the keys, belong to the target; None if unknown."""
+    is_target = sides.is_target(call.name)
+    return (True, False) if call.is_cross else (is_target, is_target)
 
 
-def _axes(call: Call, sides: Sides) -> list[tuple[bool | None, Text]]:
-    """Return the text of the keys, and in cross-attention of the queries, each with its side."""
-    (queries, keys), (_, N, M) = _sides(call, sides), call.shape
-    axes = [(keys, Text(call.ids, call.key_tokens, M))]
+def _axis_texts(call: Call, sides: Sides) -> list[tuple[bool | None, Text]]:
+    """Return the text of the keys with its side; in cross-attention, also that of the queries."""
+    (queries_are_target, keys_are_target), (_, N, M) = _axis_sides(call, sides), call.shape
+    axes = [(keys_are_target, Text(call.ids, call.key_tokens, M))]
     if call.is_cross:
-        axes.append((queries, Text(call.query_ids, call.query_tokens, N)))
+        axes.append((queries_are_target, Text(call.query_ids, call.query_tokens, N)))
     return axes
 
 
-def _texts(calls: list[Call], sides: Sides) -> dict[bool, Text]:
-    """Return the longest source and target of the calls, preferring texts with ids."""
-    axes = [axis for call in calls for axis in _axes(call, sides)]
+def _texts_by_side(calls: list[Call], sides: Sides) -> dict[bool, Text]:
+    """Return the longest source (False) and target (True) of the calls, if possible with ids."""
+    axes = [axis for call in calls for axis in _axis_texts(call, sides)]
     texts = {target: [text for side, text in axes if side is target] for target in (False, True)}
     return {
-        is_target: max(several, key=lambda text: (text.ids is not None, text.length))
-        for is_target, several in texts.items()
-        if several
+        is_target: max(candidates, key=lambda text: (text.ids is not None, text.length))
+        for is_target, candidates in texts.items()
+        if candidates
     }
 
 
 def _mismatch(call: Call, sides: Sides, texts: dict[bool, Text]) -> str:
-    """Return why a call's tokens are not those of the texts; empty if they are."""
-    for side, text in _axes(call, sides):
-        if side is None:
-            return "its name does not say whether it reads the source or the target"
-        if not text.matches(texts[side]):
-            return f"its {text.length:,} tokens are not the {texts[side].length:,} of the text"
+    """Return why a call's tokens differ from those of its text; empty if they are equal."""
+    for is_target, text in _axis_texts(call, sides):
+        if is_target is None:
+            return "its name does not show whether it reads the source or the target"
+        if not text.matches(texts[is_target]):
+            return f"its {text.length:,} tokens are not the {texts[is_target].length:,} of the text"
     return ""
 
 
 def query_masks(call: Call, key_masks: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the segments of the queries, (N,): those of the keys at their positions."""
+    """Return masks (N,) of the queries: a query is in a segment if the key at its position is."""
     _, N, M = call.shape
     positions = torch.arange(N, device="cpu") + call.causes.offset
     is_key = (positions >= 0) & (positions < M)
@@ -184,15 +182,16 @@ def query_masks(call: Call, key_masks: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def with_rest(masks: dict[str, Tensor], length: int) -> dict[str, Tensor]:
-    """Add the segment of all tokens in no other segment, if there are any."""
+    """Add the segment "rest" of all tokens that are in no segment, if there are any."""
     rest = ~_stacked(masks, length).any(dim=0)
     return {**masks, REST: rest} if bool(rest.any()) else masks
 
 
-def _rows(
+def _shares(
     call: Call, index: int, queries: dict[str, Tensor], keys: dict[str, Tensor],
     progress: OnProgress | None,
 ) -> list[SegmentShare]:  # fmt: skip
+    """Compute the shares of one call; `queries` and `keys` are the masks of the segments."""
     _, N, M = call.shape
     queries = {name: mask for name, mask in with_rest(queries, N).items() if bool(mask.any())}
     keys = with_rest(keys, M)
@@ -207,8 +206,8 @@ def _rows(
             call.layer, head, segment, "", None, None, count, 0, index, call.name,
             call.kind, call.pass_index, call.proof, call.layout, call.why,
         )  # fmt: skip
-        for b, (to, mask) in enumerate(keys.items()):
-            row = row._replace(to=to, keys=int(mask.sum()))
+        for b, (key_segment, mask) in enumerate(keys.items()):
+            row = row._replace(to=key_segment, keys=int(mask.sum()))
             if numbers is not None and count:
                 share, chance = float(numbers.share[h, a, b]), float(numbers.chance[h, a, b])
                 row = row._replace(share=share, chance=chance)

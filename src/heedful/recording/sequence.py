@@ -1,4 +1,4 @@
-"""The calls of one sequence of a batch, without padding, with statistics and plots of them all."""
+"""`Sequence`, the calls of one sequence of a batch without padding, with statistics and plots."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from heedful.recording.token_labels import Sides, Texts, set_text, unknown_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-STITCHED = 1 << 18  # the most keys of all passes for which an HTML table stitches a generation
+MAX_STITCHED = 1 << 18  # the maximum number of keys of all passes to stitch for an HTML table
 
 
 class Sequence:
@@ -47,12 +47,12 @@ class Sequence:
         return self._matching
 
     def _select(self, captures: list[Capture]) -> None:
-        self._matching = [each for each in captures if has_part(each, self._index, self._part)]
+        self._matching = [call for call in captures if has_part(call, self._index, self._part)]
         self._calls: dict[int, Call] = {}
-        self._sides: tuple[int, Sides] | None = None  # with the number of calls it is based on
+        self._sides: tuple[int, Sides] | None = None  # a cache, and its number of calls
 
     def recording_ref(self) -> Any:
-        """Return its recording, or None once that is deleted."""
+        """Return the recording that contains the sequence, or None if it was deleted."""
         return self._texts.recording_ref()
 
     def __repr__(self) -> str:
@@ -75,9 +75,7 @@ class Sequence:
         if isinstance(index, str):
             return self[self._first_of(index)]
         if not is_integer(index):
-            raise ArgumentError(
-                f"call {index!r}", expected="its index, the name of its module, or a slice"
-            )
+            raise ArgumentError(f"call {index!r}", expected="an index, a module's name or a slice")
         if not -len(self) <= index < len(self):
             if not self._sequence_captures:
                 raise IndexError(f"call {index}, and {nothing_recorded()}")
@@ -102,17 +100,17 @@ class Sequence:
                 expected="a batch of at least one",
                 cause="a model that received an empty batch",
             )
-        return self._of_part(capture, self._part)
+        return self._call_on_part(capture, self._part)
 
-    def _of_part(self, capture: Capture, number: int) -> Call:
+    def _call_on_part(self, capture: Capture, number: int) -> Call:
         call = self.part(number)._with_texts(call_of(capture, self._index, number))
         if capture.parts > 1:
             numbers = range(capture.parts)
-            call.list_parts = lambda: [self._of_part(capture, number) for number in numbers]
+            call.list_parts = lambda: [self._call_on_part(capture, number) for number in numbers]
         return call
 
     def part(self, number: int) -> Sequence:
-        """Return the calls that have another part of the text, such as a window, on that part."""
+        """Return a part of the text, such as a window, by its index: the calls on that part."""
         if number == self._part:
             return self
         return Sequence(self._all, self._index, self._texts, self._images, number)
@@ -120,8 +118,8 @@ class Sequence:
     @property
     def parts(self) -> list[Sequence]:
         """The parts of the text, such as windows; calls may have different numbers of parts."""
-        most = max((capture.parts for capture in self._sequence_captures), default=1)
-        return [self.part(number) for number in range(most)]
+        count = max((capture.parts for capture in self._sequence_captures), default=1)
+        return [self.part(number) for number in range(count)]
 
     def _with_texts(self, call: Call, sides: Sides | None = None) -> Call:
         texts, sides = self._texts, self.sides if sides is None else sides
@@ -129,7 +127,7 @@ class Sequence:
 
         def names(is_target: bool | None, ids: Tensor | None, length: int) -> list[str] | None:
             text = set_text(texts, is_target, self._index, ids, sides, length)
-            return text or texts.of_ids(ids)
+            return text or texts.names_of(ids)
 
         call.key_tokens = names(False if call.is_cross else is_target, call.ids, M)
         if call.is_cross:
@@ -137,17 +135,17 @@ class Sequence:
         elif call.key_tokens is not None:
             first = call.causes.offset
             call.query_tokens = call.key_tokens[first : first + N]
-        else:  # a pass with a cache, in which the ids of the keys are unknown
-            call.query_tokens = texts.of_ids(call.query_ids)
+        else:  # the pass has a cache, and the ids of its keys are unknown
+            call.query_tokens = texts.names_of(call.query_ids)
         call.unknown = unknown_of(texts, call.ids, call.key_tokens)
         call.recording_ref = texts.recording_ref
         return self._with_pictures(call)
 
     def _with_pictures(self, call: Call) -> Call:
-        """Set the images that a call attends to, and name its tokens by their patches."""
+        """Set a call's pictures, and name its tokens by their patches."""
         if not self._images.pixels:
             return call
-        capture = next(each for each in self._sequence_captures if each.name == call.name)
+        capture = next(item for item in self._sequence_captures if item.name == call.name)
         row, batch = self._index * capture.parts + self._part, capture.texts * capture.parts
         call.key_picture = self._images.picture(call, "keys", row, batch)
         call.query_picture = self._images.picture(call, "queries", row, batch)
@@ -159,31 +157,31 @@ class Sequence:
 
     @property
     def sides(self) -> Sides:
-        """Which of its calls are on the source, and which on the target, in an encoder–decoder."""
+        """The source and the target of an encoder–decoder, and which calls attend to them."""
         if self._sides is None or self._sides[0] != len(self):
             self._sides = len(self), Sides(self._sequence_captures, self._index)
         return self._sides[1]
 
     @property
     def texts(self) -> list[str] | None:
-        """The text of each token of the sequence; in an encoder–decoder, of the source."""
+        """The text of each token of the sequence (encoder–decoder: of the source), or None."""
         return self._text(False)
 
     def _text(self, is_target: bool) -> list[str] | None:
-        """Return the token names of one side: those that were set, else those of its ids."""
+        """Return the token names that were set for one side, or else those of its ids."""
         texts = self._texts.side(is_target)
         if texts is None:
-            return self._texts.of_ids(self.sides.ids(is_target))
+            return self._texts.names_of(self.sides.ids(is_target))
         return texts[self._index] if self._index < len(texts) else None
 
     def summary(self, progress: OnProgress | None = None) -> dict[str, Tensor | list]:
-        """Return the statistics of every head of every call, (calls, heads), and `received`.
+        """Return the statistics of `Call.summary` for all calls, by name.
 
-        Calls with fewer heads than others are padded with NaN; `call.heads` lists a call's heads.
-        Without a real token, all values are NaN.
+        "received" is a list with a tensor (heads, M) for each call; every other statistic is a
+        tensor (calls, heads). Calls with fewer heads than others are padded with NaN; `call.heads`
+        lists a call's heads. If all tokens are padding, all values are NaN.
 
-        `progress` is called with the completed share, 0 to 1; an exception such as Ctrl-C ends the
-        pass between two blocks.
+        `progress` is called with the completed share, 0 to 1, after each block of rows.
 
         Raises:
             RunError: nothing was recorded, or a call is refuted.
@@ -201,34 +199,35 @@ class Sequence:
         return result
 
     def heads(self, progress: OnProgress | None = None) -> list[Head]:
-        """Return every head of every call with its scores, its kind, and the evidence for it."""
+        """Return every head of every call with its scores, its kind, and the evidence for both."""
         return heads_of(list(self), progress)
 
     def segments(
         self, segments: SegmentSpecs, *, target: SegmentSpecs | None = None,
         progress: OnProgress | None = None,
     ) -> Segments:  # fmt: skip
-        """Compute how much each head attends from each segment of the text to each.
+        """Compute how much each head attends from each segment to each other segment and itself.
 
-        A generation is stitched, so that each token has one index. `heedful.ops.segments` has the
-        definitions.
+        `heedful.ops.segments` defines the shares. The passes of a generation are stitched, so that
+        each token has one index.
 
         Args:
-            segments: by name, a slice, a range, a list of indices, a boolean for each token, or a
-                text that occurs once in the tokens; in an encoder–decoder, of the source. They may
-                overlap. Tokens in no segment are "rest".
-            target: in an encoder–decoder, segments of the target. A text without segments is one
-                segment, "source" or "target".
+            segments: the segments of the text, in an encoder–decoder those of the source, by name:
+                a slice, a range, a list of indices, a boolean for each token, or a text that
+                occurs once in the tokens. They may overlap. "rest" is all tokens in no segment.
+            target: in an encoder–decoder, the segments of the target. If a text has no segments,
+                all of it is one segment, "source" or "target".
             progress: as in `summary`.
 
         Returns:
-            a list of `SegmentShare`s, which prints as a table; its `left_out` has the calls on
-            other tokens.
+            a list of `SegmentShare`s, which prints as a table; `left_out` lists calls on other
+            texts.
 
         Raises:
-            ArgumentError: a segment without a token, an index out of range, a text that occurs not
-                at all or several times, a target for a model with one text.
-            RunError: nothing was recorded, or the passes are not one generation.
+            ArgumentError: no segment, a segment without a token, an index out of range, a text that
+                does not occur or occurs several times, a target for a model with one text.
+            RunError: nothing was recorded, the passes are not one generation, or no call attends
+                over the full text.
         """
         return segments_of_calls(self._stitched()[0], self.sides, segments, target, progress)
 
@@ -241,20 +240,22 @@ class Sequence:
     ) -> Figure:  # fmt: skip
         """Draw the maps as a figure, a row for each layer and a column for each head.
 
-        In each map, rows are queries, and masked cells are striped. A map of more than a few
-        hundred tokens is pooled, with a note in the figure. A generation is stitched; other passes
-        are drawn one by one.
+        In each map, rows are queries, columns are keys, and masked cells are striped. A map of more
+        than a few hundred tokens is pooled, with a note in the figure. The passes of a generation
+        are stitched; other passes are drawn separately.
 
         Args:
             layers, heads: a number, a list or a range of the model's numbers; default all.
             part: for an encoder–decoder, "encoder", "decoder" or "cross"; default all three.
             pass_index: the index of a forward pass; default all.
             title: the title of the figure.
-            scale: "linear", "sqrt" or "log"; default linear up to 10 tokens, then sqrt.
+            scale: the colour scale, "linear", "sqrt" or "log"; default "linear" up to 10 tokens,
+                "sqrt" above.
             highest: the weight at the end of the colour scale; default the largest weight.
             size: the width in inches; default 9, and more for many heads.
-            values: whether to print the weights; default up to 10 tokens, if they fit.
-            reduce: how to pool cells, "max" or "mean".
+            values: whether to print the weights; by default if there are at most 10 tokens and the
+                numbers fit.
+            reduce: the pooling of cells, "max" or "mean".
             progress: called with the completed share, 0 to 1.
 
         Returns:
@@ -272,7 +273,7 @@ class Sequence:
                        values=values, progress=progress)  # fmt: skip
 
     def _stitched(self, pass_index: int | None = None) -> tuple[list[Call], list[str]]:
-        """Return the calls to draw, the passes of a generation stitched, and notes about them."""
+        """Return the calls and notes; a generation is stitched if that is possible, with a note."""
         calls = list(self)
         passes = len({call.pass_index for call in calls})
         if pass_index is not None or passes < 2 or self._part:
@@ -289,10 +290,10 @@ class Sequence:
     def _repr_html_(self) -> str:
         from heedful.recording.html_table import html
 
-        is_cheap = sum(capture.key.shape[-2] for capture in self._sequence_captures) <= STITCHED
-        calls, notes = self._stitched() if is_cheap else (list(self), [])
+        keys = sum(capture.key.shape[-2] for capture in self._sequence_captures)
+        calls, notes = self._stitched() if keys <= MAX_STITCHED else (list(self), [])
         attributes = {"text": "sequences", "part": "parts"}
-        notes += [f"{line}: .{attributes[line[:4]]} has each" for line in self._position()]
+        notes += [f"{line}: .{attributes[line[:4]]} has all" for line in self._position()]
         return html(calls, repr(self).strip("<>"), "recording[0]", notes)
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
@@ -300,7 +301,7 @@ class Sequence:
         return registered_function("in a notebook")(self)
 
     def _position(self) -> list[str]:
-        """Return its index in the batch, and its part of the text, if there are several."""
+        """Return notes such as "text 0 of 2", if the batch has several texts or parts of texts."""
         texts = max((capture.texts for capture in self._sequence_captures), default=0)
         parts = max((capture.parts for capture in self._sequence_captures), default=0)
         counts = (("text", self._index, texts), ("part", self._part, parts))
@@ -308,7 +309,7 @@ class Sequence:
 
 
 class Sequences(list[Sequence]):
-    """The sequences of a batch; an invalid index raises an ArgumentError with their number."""
+    """The sequences of a batch, as a list; an invalid index raises an ArgumentError."""
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Sequence: ...
@@ -317,16 +318,15 @@ class Sequences(list[Sequence]):
     def __getitem__(self, index: SupportsIndex | slice) -> Sequence | list[Sequence]:
         if is_integer(index) and not -len(self) <= index < len(self):
             numbers = f"0 to {len(self) - 1}" if len(self) > 1 else "0"
-            expected = (
-                f"{numbers}: {len(self)} in the batch" if self else "none: nothing was recorded"
-            )
+            numbers += f": {len(self)} in the batch"
+            expected = numbers if self else "none: nothing was recorded"
             raise ArgumentError(f"sequence {index}", expected=expected)
         return super().__getitem__(index)
 
 
 def has_part(capture: Capture, text: int, part: int) -> bool:
-    """Return whether a call has a sequence; the first one lists empty batches, to raise there."""
-    return capture.has(text, part) or (text == part == 0 and not len(capture.query))
+    """Return whether a call has a part of a text; an empty batch counts as part 0 of text 0."""
+    return capture.has_sequence(text, part) or (text == part == 0 and not len(capture.query))
 
 
 def call_of(capture: Capture, text: int, part: int = 0) -> Call:

@@ -1,4 +1,4 @@
-"""A memory budget for recordings: further calls are moved to temporary files."""
+"""A memory budget for recordings: calls that exceed it are stored in temporary files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from heedful.recording.token_labels import Texts
 
 
 class Spill:
-    """Stores calls in memory up to a budget in bytes, and each further call in a file.
+    """Stores calls in memory up to a budget in bytes, and each call that exceeds it in a file.
 
-    A file is unlinked once its tensors are mapped, so it disappears with the process, however that
-    ends. On Windows, which cannot unlink mapped files, they are removed with the `Spill`.
+    A file is deleted as soon as it is memory-mapped, so the system frees its space when the process
+    ends. Windows cannot delete mapped files: there, they are deleted with the `Spill`.
     """
 
     def __init__(self, budget: int | None = None) -> None:
@@ -25,7 +25,7 @@ class Spill:
         self.used = 0
 
     def store(self, capture: Capture) -> Capture:
-        """Return the call, in memory or in a file; raise a SaveError if the disk is full."""
+        """Return the call, stored in memory or in a file; raise a SaveError if it cannot be."""
         if self.budget is None:
             return capture
         size = file.size(capture)

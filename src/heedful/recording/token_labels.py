@@ -1,7 +1,7 @@
-"""The names of tokens: set for each sequence, or computed from ids by a tokenizer.
+"""The names of tokens, set by the user for each sequence or computed from ids by a tokenizer.
 
-An encoder–decoder has two texts: the source, read by the encoder, and the target, read and written
-by the decoder. If a module's name contains neither word, only ids determine its tokens.
+An encoder–decoder has two texts: the encoder reads the source, the decoder reads and writes the
+target. If a module's name contains neither word, its tokens are named by their ids only.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from heedful.recording.module_names import side_of
 from heedful.token_names import Labeller
 
 UNKNOWN = ("[UNK]", "<unk>")  # tokenizers' names of unknown words
-MOST_LENGTHS = 5  # in an error message
+MAX_LENGTHS = 5  # the maximum number of lengths in an error message
 
 
 @dataclass
 class Texts:
     """The names of the tokens of every sequence.
 
-    source, target: the names that were set, a list for each sequence; None if none were.
-    naming: maps ids to names. names: the names so far, by id. unknown: the id of unknown words.
-    recording_ref: returns the recording, or None once it is deleted.
+    source, target: the names that the user set, a list for each sequence; None if not set.
+    naming: a function from ids to names, of a tokenizer. names: a cache of its results, by id.
+    unknown: the id of unknown words. recording_ref: returns the recording, or None once deleted.
     """
 
     source: list[list[str]] | None = None
@@ -43,14 +43,14 @@ class Texts:
         if self.naming is not None:
             self.unknown = self.naming.unknown
 
-    def of_ids(self, ids: Tensor | None) -> list[str] | None:
-        """Return the names of ids; None without a tokenizer."""
+    def names_of(self, ids: Tensor | None) -> list[str] | None:
+        """Return the names of ids; None if some have no name and there is no tokenizer."""
         if ids is None or not self.name_ids(ids):
             return None
         return [self.names[number] for number in ids.tolist()]
 
     def name_ids(self, ids: Tensor) -> bool:
-        """Name ids that have no name yet; return whether all ids now have one."""
+        """Name the ids that have no name yet; return whether all ids have names now."""
         missing = [number for number in ids.unique().tolist() if number not in self.names]
         if missing and self.naming is not None:
             self.names |= zip(missing, self.naming(missing), strict=True)
@@ -63,15 +63,15 @@ class Texts:
 
 
 def name_ids(texts: Texts, captures: list[Capture]) -> None:
-    """Name every id of some calls, if there is a tokenizer."""
-    tables = [each for capture in captures for each in (capture.ids, capture.query_ids)]
+    """Name all ids of some calls, if there is a tokenizer."""
+    tables = [ids for capture in captures for ids in (capture.ids, capture.query_ids)]
     distinct = {(ids.data_ptr(), ids.shape): ids for ids in tables if ids is not None}
     for ids in distinct.values():  # layers share their ids
         texts.name_ids(ids)
 
 
 class Sides:
-    """The source and the target of one sequence: which calls are on them, and their ids."""
+    """The source and the target of one sequence: their ids, and which modules read them."""
 
     def __init__(self, captures: list[Capture], sequence: int) -> None:
         self.captures, self.sequence = captures, sequence
@@ -80,22 +80,22 @@ class Sides:
         self._ids: dict[bool, Tensor | None] = {}
 
     def is_target(self, name: str) -> bool | None:
-        """Return whether a module is in the decoder; None if its name does not show it."""
+        """Return whether a module reads the target, by its name; None if that is unknown."""
         if not self.has_cross:
             return False
         side = side_of(name, self.has_encoder)
         return None if side is None else side == "decoder"
 
     def ids(self, is_target: bool) -> Tensor | None:
-        """Return the known ids of one side's text, (T,), extended by later passes.
+        """Return the ids of the source or the target, (T,), over all passes; None if unknown.
 
-        If there are several texts, as in two models side by side, it is the first.
+        If there are several texts, as in two models side by side, return the first.
         """
         if is_target not in self._ids:
             text: Tensor | None = None
             for capture in self.captures:
                 is_side = capture.kind != "cross" and self.is_target(capture.name) is is_target
-                if is_side and capture.has(self.sequence):
+                if is_side and capture.has_sequence(self.sequence):
                     ids = capture.key_ids(self.sequence)
                     if text is None or (ids is not None and _continues(text, ids)):
                         text = ids
@@ -111,18 +111,18 @@ def set_text(
     texts: Texts, is_target: bool | None, sequence: int, ids: Tensor | None, sides: Sides,
     length: int,
 ) -> list[str] | None:  # fmt: skip
-    """Return the names that were set for one axis of a call; None if they do not fit.
+    """Return the names that the user set for one axis of a call; None if they do not fit it.
 
-    `is_target` is the side of the axis, None if unknown; `ids` (length,) are its ids, if known.
+    `is_target` is whether the axis is the target, if known; `ids` (length,) are its ids, if known.
     """
-    several = None if is_target is None else texts.side(is_target)
-    if is_target is None or several is None or sequence >= len(several):
+    names = None if is_target is None else texts.side(is_target)
+    if is_target is None or names is None or sequence >= len(names):
         return None
-    text, text_ids = several[sequence], sides.ids(is_target)
+    text, text_ids = names[sequence], sides.ids(is_target)
     if text_ids is None or ids is None:  # only lengths can be compared
         return text if text_ids is ids and len(text) == length else None
-    both = min(len(text_ids), length)
-    if not torch.equal(ids[:both], text_ids[:both]):
+    shared = min(len(text_ids), length)
+    if not torch.equal(ids[:shared], text_ids[:shared]):
         return None
     if len(text) == length:  # a generation may be longer than the ids of its passes
         return text
@@ -130,20 +130,20 @@ def set_text(
 
 
 def unknown_of(texts: Texts, ids: Tensor | None, names: list[str] | None) -> int | None:
-    """Return the id of unknown words, from the tokenizer or from a token with such a name."""
+    """Return the id of unknown words, from the tokenizer or from a token named "[UNK]"."""
     if texts.unknown is not None or ids is None or names is None:
         return texts.unknown
     return next((int(i) for i, name in zip(ids, names, strict=True) if name in UNKNOWN), None)
 
 
 def check_texts(texts: list[list[str]] | None, captures: list[Capture], is_target: bool) -> None:
-    """Raise an ArgumentError if the number or the lengths of texts differ from the sequences."""
+    """Raise an ArgumentError if the number or the lengths of texts differ from those recorded."""
     if texts is None or not captures:
         return
     if is_target and not Sides(captures, 0).has_cross:
         raise ArgumentError(
             "target_tokens for a model with one text",
-            expected="tokens; target_tokens is for encoder–decoders",
+            expected="only `tokens`, since only an encoder–decoder has a target",
         )
     counts = {capture.texts for capture in captures}
     if len(texts) not in counts:
@@ -157,16 +157,16 @@ def check_texts(texts: list[list[str]] | None, captures: list[Capture], is_targe
             raise ArgumentError(
                 f"{len(text)} tokens of sequence {sequence}",
                 expected=f"{_listed(lengths)}, as many as were recorded",
-                cause="another text, an extra token at its end, or padding, which is left out",
+                cause="another text, an extra token at its end, or padding, which is not recorded",
             )
 
 
 def _lengths(captures: list[Capture], sequence: int, is_target: bool) -> set[int]:
-    """Return the possible numbers of tokens of one side: those of a pass, and of all passes."""
+    """Return the possible lengths of the source or the target: of one pass, or of all passes."""
     sides, lengths = Sides(captures, sequence), set()
     totals: Counter[str] = Counter()
     for capture in captures:
-        if not capture.has(sequence):
+        if not capture.has_sequence(sequence):
             continue
         real, name = capture.real(sequence), capture.name
         if capture.kind == "cross":
@@ -180,5 +180,5 @@ def _lengths(captures: list[Capture], sequence: int, is_target: bool) -> set[int
 
 
 def _listed(numbers: set[int]) -> str:
-    *others, last = (f"{number}" for number in sorted(numbers)[-MOST_LENGTHS:])
-    return f"{', '.join(others)} or {last}" if others else last
+    *first, last = (f"{number}" for number in sorted(numbers)[-MAX_LENGTHS:])
+    return f"{', '.join(first)} or {last}" if first else last

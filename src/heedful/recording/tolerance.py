@@ -1,4 +1,4 @@
-"""Tolerances for rounding: the largest difference between two computations of one attention."""
+"""Tolerances: how much two computations of the same attention may differ by rounding."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from heedful.ops.inputs import AttentionInputs
 
 # The largest difference that rounding explains, in units of the spread of a head's values
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-# The dtypes to which torch may be set to round float32 products; TF32 has float16's precision, and
-# no CPU computes in it
+# The dtypes to which torch's settings may round float32 products. TF32 has the precision of
+# float16; CPUs do not support it
 NARROWED = {"cuda": {"tf32": torch.float16}, "cpu": {"bf16": torch.bfloat16}}
 
-# The rounding error of a mean of values, in units of the dtype's last bit: in the output's dtype,
-# and in the dtype in which kernels sum
+# The rounding error of a mean of values, in units in the last place: of the output's dtype, and of
+# the dtype in which kernels add
 OUTPUT_ULPS, SUM_ULPS = 4, 16
-# The error of torch's kernel for CPUs in half precision, which approximates exponentials
+# The error of torch's CPU kernel in half precision, which approximates exponentials
 APPROXIMATE_EXP = 2e-4
 
 
@@ -31,8 +31,8 @@ def relative_rounding(dtype: torch.dtype) -> float:
 
 
 @functools.cache
-def least(dtype: torch.dtype) -> float:
-    """Return the smallest positive number of a dtype; smaller weights become 0."""
+def smallest(dtype: torch.dtype) -> float:
+    """Return the smallest positive number of a dtype; smaller weights are rounded to 0."""
     return torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
 
 
@@ -44,18 +44,18 @@ def tolerance_of(dtype: torch.dtype, device: torch.device) -> float:
 def rounding_of_sums(
     inputs: AttentionInputs, sums: Tensor, rows: Tensor | slice = ALL, *, narrowed: bool = True
 ) -> Tensor:
-    """Return the rounding error of the log-sum-exp of each of some rows, (H, n).
+    """Return the rounding error of the log-sum-exps `sums` of some rows, (H, n).
 
-    A score is a sum of d products, which two kernels add in different orders. Its error is a few
-    bits of |query| · |key|, even if the score is small.
+    A score is a sum of d products, which kernels add in different orders. Its error is a few bits
+    of |query| · |key|, even if the score is small.
 
-    With `narrowed`, torch's current float32 precision is taken into account. NaN if the sum (H, n),
-    the query or the scale is NaN.
+    With `narrowed`, products are assumed to be rounded as torch's current float32 precision allows.
+    The error is NaN if the sum, the query or the scale is NaN.
     """
     dtype, precise = inputs.query.dtype, inputs.upcast()
     exact = precise.query.dtype
     eps = torch.finfo(_product_dtype(exact, inputs.query.device) if narrowed else exact).eps
-    # ignore keys that are not finite: the mask may exclude them
+    # ignore keys that are not finite: they may be masked
     norms = precise.key.norm(dim=-1).nan_to_num(nan=0.0, posinf=0.0)
     longest = norms.amax(dim=-1, keepdim=True)
     if len(inputs.query) > len(inputs.key):

@@ -14,8 +14,8 @@ from heedful.ops.masks import Mask
 class RealTokens(NamedTuple):
     """The tokens of one sequence that are not padding.
 
-    queries, keys: their indices in the call.
-    mask: the mask over them; None if every query may attend to every key.
+    queries, keys: the indices (N,) and (M,) of the real queries and keys in the padded call.
+    mask: the mask (N, M) over real tokens; None if every query may attend to every key.
     """
 
     queries: Tensor
@@ -24,19 +24,19 @@ class RealTokens(NamedTuple):
 
     @classmethod
     def all_of(cls, queries: int, keys: int) -> RealTokens:
-        """Return all of a number of queries and keys, without a mask."""
+        """Return the tokens of a sequence without padding and without a mask."""
         return cls(torch.arange(queries, device="cpu"), torch.arange(keys, device="cpu"))
 
 
-def distinct(several: Sequence[RealTokens]) -> list[RealTokens]:
-    """Return each object once; sequences share them."""
-    return list({id(each): each for each in several}.values())
+def distinct(tokens: Sequence[RealTokens]) -> list[RealTokens]:
+    """Return each object once: sequences with the same padding share one."""
+    return list({id(real): real for real in tokens}.values())
 
 
 def row_of(sequence: int, rows: int, sequences: int) -> int | None:
-    """Return the row of a table with one row per text for a sequence of a call, or None.
+    """Return the index of a sequence's text, given `rows` texts; None if the numbers do not fit.
 
-    A call has more sequences than texts if a text has several parts (Swin's windows).
+    A call has more sequences than texts if a text has several parts, such as the windows of Swin.
     """
     if not rows or sequences % rows:
         return None
@@ -44,7 +44,7 @@ def row_of(sequence: int, rows: int, sequences: int) -> int | None:
 
 
 def take_rows(tensor: Tensor, rows: Tensor) -> Tensor:
-    """Return rows of a tensor (…, N, d); a view if they are contiguous."""
+    """Return some rows of a tensor (…, N, d), as a view if they are contiguous."""
     if len(rows) == tensor.shape[-2]:
         return tensor
     if not are_contiguous(rows):
@@ -53,11 +53,11 @@ def take_rows(tensor: Tensor, rows: Tensor) -> Tensor:
 
 
 def are_contiguous(indices: Tensor) -> bool:
-    """Return whether sorted indices have no gap."""
+    """Return whether sorted indices are not empty, and have no gap."""
     return len(indices) > 0 and int(indices[-1]) - int(indices[0]) + 1 == len(indices)
 
 
 def of_sequence(table: Tensor, sequence: int) -> Tensor:
-    """Return one sequence of a table that broadcasts to (B, H, N, M): (1 or H, N, M)."""
+    """Return one sequence of a table that broadcasts to (B, H, N, M), as (1 or H, 1 or N, M)."""
     table = table.reshape(*[1] * (4 - table.ndim), *table.shape)
     return table[sequence if len(table) > 1 else 0]

@@ -1,8 +1,8 @@
-"""Byte-pair encoding (BPE): byte-level BPE, trained or loaded, and SentencePiece BPE, loaded.
+"""Byte-pair encoding (BPE): byte-level tokenizers, trained or loaded, and SentencePiece, loaded.
 
-BPE: Sennrich, Haddow & Birch 2016 (arXiv:1508.07909). Byte-level BPE splits words as GPT-2 does:
+BPE: Sennrich, Haddow & Birch 2016 (arXiv:1508.07909). Byte-level BPE splits text as GPT-2 does:
 Radford et al. 2019, section 2.2. Hugging Face `tokenizers` trains it and defines its file,
-`tokenizer.json`. `tiktoken` encodes several times faster, and is used where both provably agree.
+`tokenizer.json`. `tiktoken` encodes several times faster; it is used where both provably agree.
 
 SentencePiece BPE merges characters, and spells unknown characters with byte tokens, as in Llama 2
 and Mistral: Kudo and Richardson 2018, *SentencePiece* (arXiv:1808.06226). `▁` is a space.
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
 
 ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
-_LONGEST = 1000  # characters of a word: each merge scans all words that contain its pair
+_MAX_WORD = 1000  # characters; training splits longer words, which each merge would scan
 
 SPACE = "▁"
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-# The decoder's steps as `tokenizers` names them; STRIP removes the space that encoding adds
+# The decoder's steps, by their names in `tokenizers`; STRIP removes the space that encoding adds
 DECODING = ["Replace", "ByteFallback", "Fuse"]
 STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 
@@ -66,7 +66,7 @@ class BPETokenizer(LibraryTokenizer):
             raise ArgumentError(
                 f"a tokenizer of the kind {type(library.model).__name__}",
                 expected="byte-level BPE",
-                remedy="train one with `heedful train`",
+                remedy="train a tokenizer with `heedful train`",
             )
         library.encode_special_tokens = True
         byte_of = {char: byte for byte, char in enumerate(_byte_alphabet())}
@@ -78,7 +78,7 @@ class BPETokenizer(LibraryTokenizer):
                 expected="tokens in the byte alphabet of GPT-2",
                 remedy="train a tokenizer with `heedful train`",
             ) from None
-        self._fast = _fast(library, self._table)
+        self._tiktoken = _tiktoken_equivalent(library, self._table)
 
     @classmethod
     def train(cls, pieces: Iterable[str], vocabulary: int) -> BPETokenizer:
@@ -97,33 +97,32 @@ class BPETokenizer(LibraryTokenizer):
         from tokenizers import pre_tokenizers, trainers
 
         check_vocabulary(vocabulary)
-        library = _untrained()
+        library = _new_library()
         trainer = trainers.BpeTrainer(
             vocab_size=vocabulary,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        parts = (part for piece in pieces for part in split_text([valid_unicode(piece)], _LONGEST))
+        parts = (part for piece in pieces for part in split_text([valid_unicode(piece)], _MAX_WORD))
         library.train_from_iterator(parts, trainer)
         return cls(library)
 
     def encode_array(self, text: str) -> np.ndarray:
         """Return the ids of a text, (T,) uint32; releases the GIL."""
-        if self._fast is None:
+        if self._tiktoken is None:
             return super().encode_array(text)
-        return self._fast.encode_to_numpy(valid_unicode(text), disallowed_special=())
+        return self._tiktoken.encode_to_numpy(valid_unicode(text), disallowed_special=())
 
 
 class RobertaTokenizer(BPETokenizer):
     """Byte-level BPE that adds special tokens around a text or a pair, as RoBERTa and BERT need.
 
     Source: Liu et al. 2019, *RoBERTa* (arXiv:1907.11692). The tokenizer's file defines the special
-    tokens. If it defines none, they are RoBERTa's, provided that the vocabulary has them:
-    <s> text </s>, or <s> text </s></s> second </s>. Special tokens such as <mask> are recognised in
-    a text.
+    tokens. If it defines none, RoBERTa's are used if the vocabulary has them: <s> text </s>, or
+    <s> text </s></s> second </s>. Special tokens in a text, such as <mask>, are recognised.
 
     Args:
-        bare: a tokenizer as `load_tokenizer` returns it; it is copied, not changed.
+        bare: a tokenizer from `load_tokenizer`, without special tokens around texts; it is copied.
 
     >>> bare = BPETokenizer.train(["low lower lowest " * 9], vocabulary=262)
     >>> tokenizer = RobertaTokenizer(bare)
@@ -138,33 +137,33 @@ class RobertaTokenizer(BPETokenizer):
         self.special = {**defaults, **bare.special}
         names = {role: str(library.id_to_token(id)) for role, id in self.special.items()}
         added = library.get_added_tokens_decoder()
-        # a token that the file adds keeps its settings, such as whether it absorbs a space
+        # tokens that the file adds keep their settings, such as whether they absorb a space
         library.add_special_tokens(
             [names[role] for role, id in self.special.items() if id not in added]
         )
         super().__init__(library)
         library.encode_special_tokens = False
-        self._fast = None  # tiktoken would encode the text of a special token as ordinary text
+        self._tiktoken = None  # tiktoken would encode special tokens in a text as ordinary text
         if not library.num_special_tokens_to_add(False) and {"cls", "sep"} <= names.keys():
             from tokenizers.processors import RobertaProcessing
 
             sep, cls = ((names[role], self.special[role]) for role in ("sep", "cls"))
             library.post_processor = RobertaProcessing(sep, cls)
 
-    def append_token(self, before: str, token: int) -> str:
-        """Return a text with one more token after it, in the place of a <mask>."""
+    def append_token(self, text: str, token: int) -> str:
+        """Append a token to the text before a <mask>; the token replaces the <mask>."""
         mask = self._library.get_added_tokens_decoder().get(self.special.get("mask", -1))
-        # such a <mask> includes the space before it, and so does the token that replaces it
+        # a <mask> with `lstrip` includes the space before it; so does the token that replaces it
         has_space = mask is not None and mask.lstrip
-        return (before.rstrip() if has_space else before) + self.decode([token])
+        return (text.rstrip() if has_space else text) + self.decode([token])
 
 
 class SentencePieceTokenizer(LibraryTokenizer):
-    """SentencePiece BPE: tokens are frequent strings, and all 256 bytes for other characters.
+    """SentencePiece BPE: tokens are frequent strings, and all 256 single bytes.
 
     Any text encodes, and decodes to the same text, with two exceptions: `▁` becomes a space, and
-    changes by the file's normaliser are permanent. If the file requires it, encoding adds a space
-    before a text and decoding removes it. Text that spells a special token is ordinary text.
+    decoding does not undo the file's normaliser. If the file requires it, encoding adds a space
+    before a text, and decoding removes it. Text that spells a special token is ordinary text.
 
     Args:
         library: a BPE tokenizer of Hugging Face `tokenizers` with byte fallback.
@@ -179,11 +178,11 @@ class SentencePieceTokenizer(LibraryTokenizer):
         if not is_sentencepiece(library):
             raise ArgumentError(
                 f"a tokenizer of the kind {type(library.model).__name__}",
-                expected="BPE of characters with bytes for unknown ones, as Llama 2 has it",
+                expected="BPE of characters with bytes for unknown ones, as in Llama 2",
                 remedy="open it with `transformers`",
             )
         library.encode_special_tokens = True
-        super().__init__(library, _bytes_named)
+        super().__init__(library, _bytes_of_name)
         self._is_prefixed = STRIP in _decoders(library)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
@@ -192,7 +191,7 @@ class SentencePieceTokenizer(LibraryTokenizer):
         return decoded.removeprefix(b" ") if self._is_prefixed else decoded
 
 
-def _untrained() -> tokenizers.Tokenizer:
+def _new_library() -> tokenizers.Tokenizer:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     library = Tokenizer(models.BPE())
@@ -201,18 +200,20 @@ def _untrained() -> tokenizers.Tokenizer:
     return library
 
 
-def _fast(library: tokenizers.Tokenizer, table: Sequence[bytes]) -> tiktoken.Encoding | None:
+def _tiktoken_equivalent(
+    library: tokenizers.Tokenizer, table: Sequence[bytes]
+) -> tiktoken.Encoding | None:
     """Return the same tokenizer in tiktoken; None if its results could differ.
 
     `tokenizers` merges the pair with the earliest rule, tiktoken the pair whose merged token has
-    the lowest id. They could differ only at two neighbours whose concatenation is a token that
-    another pair forms. No merge crossed the ends of the two, so encoding that token's text alone
-    would also end with the two. If each token's text encodes to the token itself, both agree.
+    the lowest id. They differ only at two adjacent tokens that spell a token, but are not the pair
+    that forms it: tiktoken merges them, `tokenizers` does not. Then `tokenizers` also encodes this
+    token's text as the two tokens. So both agree if it encodes every token's text as that token.
     """
     import tiktoken
 
-    vocabulary, merges, settings = _parts(library)
-    if settings != _parts(_untrained())[2] or len(vocabulary) != 256 + len(merges):
+    vocabulary, merges, settings = _json_parts(library)
+    if settings != _json_parts(_new_library())[2] or len(vocabulary) != 256 + len(merges):
         return None
     in_order = all(vocabulary.get("".join(pair)) == 256 + k for k, pair in enumerate(merges))
     if not in_order or any(len(library.model.tokenize(token)) > 1 for token in vocabulary):
@@ -221,7 +222,7 @@ def _fast(library: tokenizers.Tokenizer, table: Sequence[bytes]) -> tiktoken.Enc
     return tiktoken.Encoding("bpe", pat_str=SPLIT, mergeable_ranks=ranks, special_tokens={})
 
 
-def _parts(
+def _json_parts(
     library: tokenizers.Tokenizer,
 ) -> tuple[dict[str, int], list[list[str]], dict[str, Any]]:
     """Return the learned vocabulary and merges, and all other settings."""
@@ -230,7 +231,7 @@ def _parts(
 
 
 def _byte_alphabet() -> list[str]:
-    """Return GPT-2's character for each byte: printable bytes as they are, others from U+0100."""
+    """Return GPT-2's character for each byte: itself if printable, else one from U+0100 on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     return [chr(byte if byte in printable else next(others)) for byte in range(256)]
@@ -259,6 +260,6 @@ def _decoders(library: tokenizers.Tokenizer) -> list[dict]:
     return state.get("decoders", [state])
 
 
-def _bytes_named(name: str) -> bytes:
+def _bytes_of_name(name: str) -> bytes:
     byte = BYTE.fullmatch(name)
     return bytes([int(byte[1], 16)]) if byte else name.replace(SPACE, " ").encode()

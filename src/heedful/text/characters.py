@@ -12,7 +12,7 @@ from heedful.text.tokenizer import Tokenizer
 
 
 class CharacterTokenizer(Tokenizer):
-    """A tokenizer whose ids are indices into the sorted list of characters.
+    """A tokenizer of characters; an id is the index of a character in their sorted list.
 
     Args:
         characters: the distinct characters, sorted by code point.
@@ -58,10 +58,10 @@ class CharacterTokenizer(Tokenizer):
         ids = np.where(codes <= last, self._id_of[np.minimum(codes, last)], -1)
         unknown = np.flatnonzero(ids < 0)
         if len(unknown):
-            raise self._unknown(text, int(unknown[0]))
+            raise self._unknown_error(text, int(unknown[0]))
         return ids.astype(np.uint32)
 
-    def _unknown(self, text: str, position: int) -> TextError:
+    def _unknown_error(self, text: str, position: int) -> TextError:
         char = text[position]
         return TextError(
             f"the character {char!r} (U+{ord(char):04X}) at position {position}",

@@ -2,8 +2,8 @@
 
     the 3rd of May 1987  →  1987-05-03
 
-All dates of two centuries are shuffled with a fixed seed and split: no date of the test set occurs
-in the training pairs, in any form.
+All dates from 1900 to 2099 are shuffled with a fixed seed and split: no date of the test set occurs
+in a training pair, in any form.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ FORMS = (
 )
 
 
-def written(day: date, form: str) -> str:
+def format_date(day: date, form: str) -> str:
     """Format a date in one of the written forms.
 
-    >>> [written(date(1987, 5, 3), form) for form in FORMS[5:8]]
+    >>> [format_date(date(1987, 5, 3), form) for form in FORMS[5:8]]
     ['the 3rd of May 1987', 'May 3rd, 1987', 'Sunday, 3 May 1987']
     """
     month = MONTHS[day.month - 1]
@@ -52,7 +52,7 @@ def written(day: date, form: str) -> str:
         short=month[:3],
         upper=month[:3].upper(),
         day=day.day,
-        ordinal=f"{day.day}{_ending(day.day)}",
+        ordinal=f"{day.day}{_ordinal_suffix(day.day)}",
         weekday=WEEKDAYS[day.weekday()],
     )
 
@@ -72,13 +72,13 @@ def unseen_date_pairs() -> list[Pair]:
 
 
 def _pairs() -> list[Pair]:
-    draw = random.Random(SEED)
+    generator = random.Random(SEED)
     days = [FIRST + timedelta(days=n) for n in range(DAYS)]
-    draw.shuffle(days)
-    return [Pair(written(day, draw.choice(FORMS)), day.isoformat()) for day in days]
+    generator.shuffle(days)
+    return [Pair(format_date(day, generator.choice(FORMS)), day.isoformat()) for day in days]
 
 
-def _ending(number: int) -> str:
+def _ordinal_suffix(number: int) -> str:
     """Return the ending of an English ordinal: st, nd, rd or th."""
     if number in (11, 12, 13):
         return "th"

@@ -1,6 +1,6 @@
 """Built-in texts: the examples of the documents and lessons, and the Python language reference.
 
-The reference is in CPython's `pydoc_data.topics`, which `help("topics")` shows; no download.
+The reference comes with CPython as `pydoc_data.topics`, the text of `help("topics")`.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ LICENCE = (
 
 
 def python_reference() -> str:
-    """Return the help topics sorted by name, separated by blank lines: some 465,000 characters.
+    """Return the help topics sorted by name, separated by blank lines: about 465,000 characters.
 
-    The text differs a little between versions of Python.
+    The text differs slightly between versions of Python.
 
     Raises:
         TextError: this Python was built without the topics.

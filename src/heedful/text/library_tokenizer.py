@@ -1,4 +1,4 @@
-"""The base class of tokenizers of Hugging Face `tokenizers`: ids, spans and special tokens."""
+"""The base class of tokenizers that use the library `tokenizers` of Hugging Face."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Inputs(NamedTuple):
-    """The input of a BERT: token ids, and for each the segment 0 or 1, the text it belongs to."""
+    """The input of a BERT: token ids, and segments (0: the first text, 1: the second)."""
 
     ids: list[int]
     segments: list[int]
@@ -32,14 +32,14 @@ class Span(NamedTuple):
 
 
 def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
-    """Return the lengths to which one or two texts are truncated, the longer text first.
+    """Return the lengths of one or two texts after truncation, which shortens the longer one first.
 
     Args:
-        lengths: the tokens of each text, without special tokens.
-        room: the maximal number of tokens, without special tokens.
+        lengths: the number of tokens of each text, without special tokens.
+        room: the maximum number of tokens of all texts, without special tokens.
 
     Raises:
-        ArgumentError: no room for one token of each text.
+        ArgumentError: `room` is less than one token per text.
 
     >>> truncated_lengths([7], 5), truncated_lengths([7, 2], 5), truncated_lengths([7, 4], 5)
     ([5], [3, 2], [3, 2])
@@ -48,7 +48,7 @@ def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
         raise ArgumentError(
             f"room for {max(room, 0)} tokens beside the special tokens",
             expected=f"{len(lengths)} or more",
-            cause="a context that has room for the special tokens only",
+            cause="a context that is too short for a text with its special tokens",
         )
     if sum(lengths) <= room:
         return list(lengths)
@@ -60,7 +60,7 @@ def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
 
 
 def split_ids(ids: Sequence[int], room: int) -> list[Sequence[int]]:
-    """Split the tokens of a text into runs of `room` tokens; the last may be shorter.
+    """Split the tokens of a text into parts of `room` tokens; the last may be shorter.
 
     >>> split_ids([5, 6, 7, 8, 9], 2), split_ids([], 2)
     ([[5, 6], [7, 8], [9]], [])
@@ -74,7 +74,7 @@ class LibraryTokenizer(Tokenizer):
     The library's post-processor adds the special tokens around a text or a pair.
 
     Args:
-        library: the tokenizer; any padding and truncation that its file sets are turned off.
+        library: the tokenizer; its padding and truncation are turned off.
         bytes_of: returns the bytes of a token from its name in the vocabulary.
     """
 
@@ -99,29 +99,29 @@ class LibraryTokenizer(Tokenizer):
         return np.array(encoding.ids, np.uint32)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """As `Tokenizer.spans`, but computed by the library, which may normalise the text."""
-        return self._encoded(text).offsets
+        """Return the spans as the library computes them; see `Tokenizer.spans`."""
+        return self._encode_text(text).offsets
 
     def inputs(
         self, text: str, second: str | None = None, *, max_tokens: int | None = None
     ) -> Inputs:
-        """Encode a text or a pair with its special tokens, as the model reads it.
+        """Encode a text or a pair, with special tokens, as input of the model.
 
         Args:
             text: the text.
             second: a second text, for a pair.
-            max_tokens: the maximal length, special tokens included. Longer texts are truncated at
-                their end; in a pair the longer text is truncated first.
+            max_tokens: the maximum number of tokens, special tokens included. Longer texts are
+                truncated at their end; in a pair, the longer text is truncated first.
 
         Raises:
-            ArgumentError: `max_tokens` has no room for one token of each text.
+            ArgumentError: `max_tokens` is too small for one token of each text.
         """
-        encoding, _ = self._encoded_pair(text, second, max_tokens)
+        encoding, _ = self._encode_pair(text, second, max_tokens)
         return Inputs(encoding.ids, encoding.type_ids)
 
     def contexts(self, text: str, room: int) -> list[Inputs]:
-        """Split a text of any length into runs of `room` tokens, each with special tokens."""
-        encoding = self._encoded(text)
+        """Split a text into parts of at most `room` tokens, and add special tokens to each part."""
+        encoding = self._encode_text(text)
         encoding.truncate(room)
         parts = [part for part in (encoding, *encoding.overflowing) if len(part)]
         processed = [self._library.post_process(part) for part in parts]
@@ -131,20 +131,20 @@ class LibraryTokenizer(Tokenizer):
         self, text: str, second: str | None = None, *, max_tokens: int | None = None
     ) -> list[Span | None]:
         """Return the characters of each token of `inputs`; None for special tokens."""
-        encoding, lengths = self._encoded_pair(text, second, max_tokens)
-        # not from `sequence_ids`, which is None if the first text of a pair has one token
-        numbers = iter([number for number, length in enumerate(lengths) for _ in range(length)])
+        encoding, lengths = self._encode_pair(text, second, max_tokens)
+        # `sequence_ids` would be None if the first text of a pair has one token
+        texts = iter([text for text, length in enumerate(lengths) for _ in range(length)])
         tokens = zip(encoding.special_tokens_mask, encoding.offsets, strict=True)
-        return [None if is_special else Span(next(numbers), *span) for is_special, span in tokens]
+        return [None if is_special else Span(next(texts), *span) for is_special, span in tokens]
 
-    def _encoded(self, text: str) -> tokenizers.Encoding:
+    def _encode_text(self, text: str) -> tokenizers.Encoding:
         return self._library.encode(valid_unicode(text), add_special_tokens=False)
 
-    def _encoded_pair(
+    def _encode_pair(
         self, text: str, second: str | None, max_tokens: int | None
     ) -> tuple[tokenizers.Encoding, list[int]]:
         """Return the encoding with special tokens, and each text's length after truncation."""
-        encodings = [self._encoded(part) for part in (text, second) if part is not None]
+        encodings = [self._encode_text(part) for part in (text, second) if part is not None]
         lengths = [len(encoding) for encoding in encodings]
         if max_tokens is not None:
             special = self._library.num_special_tokens_to_add(second is not None)

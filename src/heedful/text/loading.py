@@ -50,14 +50,14 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     BPE may be byte-level, or SentencePiece BPE with byte tokens, as in Llama 2 and Mistral.
 
     Args:
-        path: the file, or a directory that contains `tokenizer.json`, or, as in older checkpoints,
-            `vocab.json` and `merges.txt`, or `vocab.txt`. Or the name of a tiktoken encoding, such
-            as `cl100k_base`, of which all ids are then used.
+        path: a file; or a directory with `tokenizer.json`, or (in older checkpoints) `vocab.txt`
+            or `vocab.json` and `merges.txt`; or the name of a tiktoken encoding, such as
+            `cl100k_base`, to use all of its ids.
 
     Raises:
-        RunError: no such file or encoding, a damaged file, or a file of another version.
+        RunError: no such file or encoding, a damaged file, or a file of another heedful version.
         UnsupportedTokenizerError: heedful does not support this type of tokenizer.
-        TextError: the encoding's ranks are neither in tiktoken's cache nor downloadable.
+        TextError: an encoding's ranks are neither in tiktoken's cache nor downloadable.
 
     >>> import tempfile
     >>> directory = tempfile.mkdtemp()
@@ -105,7 +105,7 @@ def _from_file(path: Path) -> Tokenizer:
     except Exception as error:  # a damaged file may raise anything
         raise read_error(path, error) from error
     raise RunError(
-        f"{path} is no tokenizer",
+        f"{path} is not a tokenizer file",
         expected="a file that heedful or Hugging Face tokenizers wrote",
         remedy="check the path, or train again",
     )
@@ -120,7 +120,7 @@ def _from_envelope(about: dict[str, Any]) -> Tokenizer:
     if about["kind"] == CharacterTokenizer.kind:
         return CharacterTokenizer(about["characters"])
     if about["kind"] != TiktokenTokenizer.kind:
-        raise ArgumentError(f"the kind {about['kind']!r}")
+        raise ArgumentError(f"an unknown kind of tokenizer, {about['kind']!r}")
     ids = np.arange(about["size"]) if "size" in about else np.array(about["ids"])
     return TiktokenTokenizer(encoding_from(about["encoding"], about["carried"]), ids)
 
@@ -145,12 +145,12 @@ def _from_library(path: Path, library: tokenizers.Tokenizer) -> Tokenizer:
 
 
 def _open_library(directory: Path) -> tokenizers.Tokenizer | None:
-    """Open the tokenizer of an older checkpoint; return None if the directory has no such files.
+    """Open the tokenizer of an older checkpoint; return None if the directory has none.
 
-    It is byte-level BPE in `vocab.json` and `merges.txt`, or WordPiece in `vocab.txt`.
+    Such a tokenizer is BPE in `vocab.json` and `merges.txt`, or WordPiece in `vocab.txt`.
 
     Raises:
-        RunError: a damaged file.
+        RunError: a file is damaged.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
@@ -158,27 +158,27 @@ def _open_library(directory: Path) -> tokenizers.Tokenizer | None:
     is_words = words.is_file()
     if not is_words and not (vocabulary.is_file() and merges.is_file()):
         return None
-    config = _config(directory)
+    config = _read_config(directory)
     try:
-        if is_words:  # a piece per line; `_apply_normalisation` sets whether it is uncased
+        if is_words:  # one piece per line; `_apply_normalisation` sets whether it is uncased
             ids = models.WordPiece.read_file(str(words))
             return wordpiece_library(ids, unknown=_special_names(directory).get("unk"))
         library = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
     except Exception as error:  # `tokenizers` raises bare Exception
         raise read_error(
-            words if is_words else vocabulary, error, remedy="fetch it again"
+            words if is_words else vocabulary, error, remedy="download it again"
         ) from error
-    prefixed = bool(config.get("add_prefix_space", False))
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefixed)
+    has_prefix = bool(config.get("add_prefix_space", False))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=has_prefix)
     library.decoder = decoders.ByteLevel()
-    library.add_special_tokens([AddedToken(token, special=True) for token in _added(config)])
+    library.add_special_tokens([AddedToken(token, special=True) for token in _added_tokens(config)])
     return library
 
 
 def _special_names(directory: Path) -> dict[str, str]:
     """Return the special tokens of `tokenizer_config.json` by their role."""
-    config = _config(directory)
-    tokens = {role: _content(config.get(f"{role}_token")) for role in ROLES}
+    config = _read_config(directory)
+    tokens = {role: _token_text(config.get(f"{role}_token")) for role in ROLES}
     return {role: token for role, token in tokens.items() if token}
 
 
@@ -197,11 +197,11 @@ def _prefix_ids(library: tokenizers.Tokenizer) -> tuple[int, ...]:
 def _apply_normalisation(directory: Path, library: tokenizers.Tokenizer) -> None:
     """Apply the normalisation settings of `tokenizer_config.json` to a WordPiece tokenizer.
 
-    As in transformers, they take precedence over `tokenizer.json`.
+    These settings take precedence over `tokenizer.json`, as in transformers.
     """
     from tokenizers.normalizers import BertNormalizer
 
-    config = _config(directory)
+    config = _read_config(directory)
     if isinstance(library.normalizer, BertNormalizer):
         for name, attribute in NORMALISING.items():
             if name in config:
@@ -223,7 +223,7 @@ def export_tokenizer(tokenizer: Tokenizer, directory: Path, context_length: int)
     if isinstance(tokenizer, CharacterTokenizer):
         make_directory(directory)
         with atomic_write(directory / FILE_NAME) as file:
-            file.write(_library_of(tokenizer).to_str(pretty=True).encode())
+            file.write(_character_library(tokenizer).to_str(pretty=True).encode())
     else:
         tokenizer.save(directory)
     names = {
@@ -244,12 +244,12 @@ def check_exportable(tokenizer: Tokenizer) -> None:
         raise ArgumentError(
             f"a tokenizer with rows for {tokenizer.size:,} ids of {tokenizer.name}",
             expected="characters or trained byte pairs (bpe)",
-            cause="no tokenizer.json can say which of an encoding's ids have rows",
+            cause="tokenizer.json cannot store which of an encoding's ids have rows",
             remedy="export with --no-tokenizer, or train with --tokenizer bpe",
         )
 
 
-def _library_of(tokenizer: CharacterTokenizer) -> tokenizers.Tokenizer:
+def _character_library(tokenizer: CharacterTokenizer) -> tokenizers.Tokenizer:
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     ids = {char: id for id, char in enumerate(tokenizer.characters)}
@@ -265,12 +265,12 @@ def _character_tokenizer(library: tokenizers.Tokenizer) -> CharacterTokenizer | 
     if any(len(token) > 1 for token in characters):
         return None
     tokenizer = CharacterTokenizer("".join(characters))
-    exported, loaded = (json.loads(each.to_str()) for each in (_library_of(tokenizer), library))
-    same = all(exported[part] == loaded[part] for part in ("model", "pre_tokenizer", "normalizer"))
-    return tokenizer if same else None
+    exported, loaded = (json.loads(t.to_str()) for t in (_character_library(tokenizer), library))
+    parts = ("model", "pre_tokenizer", "normalizer")
+    return tokenizer if all(exported[part] == loaded[part] for part in parts) else None
 
 
-def _config(directory: Path) -> dict[str, Any]:
+def _read_config(directory: Path) -> dict[str, Any]:
     """Return the content of `tokenizer_config.json`; an empty dictionary if it is missing."""
     path = directory / CONFIG
     content = read_json(path) if path.exists() else {}
@@ -279,13 +279,13 @@ def _config(directory: Path) -> dict[str, Any]:
     return content
 
 
-def _added(config: Mapping[str, Any]) -> list[str]:
+def _added_tokens(config: Mapping[str, Any]) -> list[str]:
     """Return the tokens that were added after training, in the order of their ids."""
     added = config.get("added_tokens_decoder") or {}
-    return [text for id in sorted(added, key=int) if (text := _content(added[id]))]
+    return [text for id in sorted(added, key=int) if (text := _token_text(added[id]))]
 
 
-def _content(token: Any) -> str | None:
-    """Return the text of a token, given as a string or as a dictionary with `content`."""
+def _token_text(token: Any) -> str | None:
+    """Return the text of a token: a string, or the entry `content` of a dictionary."""
     text = token.get("content") if isinstance(token, Mapping) else token
     return text if isinstance(text, str) else None

@@ -13,10 +13,10 @@ from heedful.files import atomic_write, make_directory
 from heedful.text.preparation import TokenizerChoice
 from heedful.text.sources import FileSource
 from heedful.text.tiktoken_encoding import open_encoding, original_ids
-from heedful.text.token_file import TokenFile, check_share, distinct, id_type, write_ids
+from heedful.text.token_file import TokenFile, check_share, distinct_ids, id_type, write_ids
 from heedful.text.tokenizer import Tokenizer
 
-EXTRA_IDS = 2  # ids after the tokenizer's: `begin` of a target, and `end` of source and target
+EXTRA_IDS = 2  # follow the tokenizer's: `begin` of targets, and `end` of sources and targets
 
 
 class Pair(NamedTuple):
@@ -27,13 +27,13 @@ class Pair(NamedTuple):
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
-    """Read the pairs of a TSV file: on each line a source, a tab, and its target.
+    """Read the pairs of a TSV file; each line is a source, a tab, and its target.
 
     Args:
         path: a file in UTF-8, or `-` for standard input.
 
     Raises:
-        TextError: the file cannot be read, or a line, which the error names, is no pair.
+        TextError: the file cannot be read, or a line is not a pair (the error names the line).
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "pairs.tsv"
@@ -50,19 +50,19 @@ def _pair(line: str, number: int, path: str) -> Pair:
     sides = [side.strip() for side in line.split("\t")]
     if len(sides) != 2 or not all(sides):
         raise TextError(
-            f"line {number:,} of {path} is no pair: {line!r:.60}",
+            f"line {number:,} of {path} is not a pair: {line!r:.60}",
             expected="a source, one tab, and its target",
             cause="an empty line or side, another separator, or more columns",
-            remedy="correct the line or remove it; `cut -f1,2` keeps two columns",
+            remedy="correct or remove the line; `cut -f1,2` keeps two columns",
         )
     return Pair(*sides)
 
 
 class Pairs:
-    """Pairs of ids: `pairs[i]` is a source and a target, each with the end id as its last.
+    """Pairs of id sequences: `pairs[i]` is a source and a target, each ending with the end id.
 
     Args:
-        ids: the ids of all sources and targets, concatenated in turn, (T,).
+        ids: the ids of all pairs, concatenated (source, target, source, …), (T,).
         bounds: the offset of each source and target, then T, (2P + 1,).
     """
 
@@ -80,26 +80,27 @@ class Pairs:
 
 
 class PairFile(Pairs):
-    """The memory-mapped pairs in a file of `prepare_pairs`.
+    """Memory-mapped pairs, from a file that `prepare_pairs` wrote.
 
     Args:
         path: the `.npy` file.
-        end: the last id of each source and each target.
+        end: the id at the end of each source and target.
         validation: the fraction of pairs at the end of the file that is held out for validation.
 
     Raises:
         RunError: the file is missing or damaged.
+        ArgumentError: `validation` is not in [0, 1).
     """
 
     def __init__(self, path: str | Path, end: int, validation: float = 0.1) -> None:
         check_share(validation)
-        tokens = TokenFile(path, 0.0)  # pairs are split, not ids
+        tokens = TokenFile(path, 0.0)  # this class splits the pairs, not the ids
         self.ids, self.checksum, self.begin = tokens.ids, tokens.checksum, end - 1
         ends = np.flatnonzero(self.ids == end) + 1
         if len(ends) % 2 or not len(ends) or ends[-1] != len(self.ids):
             raise RunError(
                 f"{path} has no pairs",
-                cause="the file of another run, or a damaged one",
+                cause="a file of another run, or a damaged file",
                 remedy="restore it, or train again",
             )
         super().__init__(self.ids, np.concatenate([[0], ends]))
@@ -121,35 +122,35 @@ def prepare_pairs(
     choice: TokenizerChoice,
     path: str | Path,
     *,
-    longest: int,
+    max_length: int,
     validation: float = 0.1,
 ) -> tuple[Tokenizer, PairFile]:
     """Train or open the shared tokenizer of sources and targets, and write their ids to a file.
 
-    The model has two more ids than the tokenizer, `begin` and `end`; each text gets an `end`.
+    The model has two more ids than the tokenizer, `begin` and `end`; `end` follows each text.
 
     Args:
         pairs: at least one pair.
-        choice: which tokenizer.
+        choice: the tokenizer to train or open.
         path: the `.npy` file, written atomically.
-        longest: the maximal length of a source or a target in tokens, `end` included.
+        max_length: the maximum number of tokens of a source or target, `end` included.
         validation: the fraction of pairs at the end that is held out for validation.
 
     Raises:
-        TextError: a text that is too long, with its line.
+        TextError: a text is too long; the error names its line.
         SaveError: the file cannot be written.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "pairs.npy"
     >>> pairs = [Pair("ab", "ba"), Pair("abc", "cba")]
-    >>> tokenizer, ids = prepare_pairs(pairs, TokenizerChoice("characters"), path, longest=4)
+    >>> tokenizer, ids = prepare_pairs(pairs, TokenizerChoice("characters"), path, max_length=4)
     >>> [side.tolist() for side in ids.train[0]]
     [[0, 1, 4], [1, 0, 4]]
     """
     tokenizer = _tokenizer(pairs, choice)
     end = np.array([tokenizer.size + 1], np.uint32)
     sides = [np.append(tokenizer.encode_array(side), end) for pair in pairs for side in pair]
-    _check_lengths(sides, longest)
+    _check_lengths(sides, max_length)
     path = Path(path)
     make_directory(path.parent)
     with atomic_write(path) as file:
@@ -163,18 +164,18 @@ def _tokenizer(pairs: Sequence[Pair], choice: TokenizerChoice) -> Tokenizer:
         return choice.learn(texts)
     encoding = open_encoding(choice.name)
     ids = np.concatenate([original_ids(encoding, text) for text in texts])
-    return choice.rows(encoding, distinct(ids))
+    return choice.from_encoding(encoding, distinct_ids(ids))
 
 
-def _check_lengths(sides: Sequence[np.ndarray], longest: int) -> None:
-    """Raise an error for the first text that is too long, with the context that would hold all."""
+def _check_lengths(sides: Sequence[np.ndarray], max_length: int) -> None:
+    """Raise an error for the first text that is too long; it names a context that suffices."""
     lengths = [len(side) for side in sides]
-    if max(lengths) <= longest:
+    if max(lengths) <= max_length:
         return
-    i = next(i for i, length in enumerate(lengths) if length > longest)
+    i = next(i for i, length in enumerate(lengths) if length > max_length)
     raise TextError(
-        f"the {('source', 'target')[i % 2]} of line {i // 2 + 1:,} has {lengths[i]} tokens, its "
-        "end included",
-        expected=f"at most the model's context of {longest}",
+        f"the {('source', 'target')[i % 2]} of line {i // 2 + 1:,} has {lengths[i]} tokens, "
+        "including its end",
+        expected=f"at most the model's context of {max_length}",
         remedy=f"remove the line, or train with --context-length {max(lengths)}",
     )

@@ -1,4 +1,4 @@
-"""Tokenization of a text: a tokenizer and a token file, streamed, threaded, in bounded memory."""
+"""Tokenization of a corpus into a token file, with threads and bounded memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from heedful.text.tiktoken_encoding import (
     open_encoding,
     original_ids,
 )
-from heedful.text.token_file import TokenFile, chunks_of, distinct, id_type, write_ids
+from heedful.text.token_file import TokenFile, chunks_of, distinct_ids, id_type, write_ids
 from heedful.text.tokenizer import Tokenizer, check_vocabulary
 from heedful.text.wordpiece import WordPieceTokenizer
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import tiktoken
 
 Progress = Callable[[int, int | None], None]
-# Bytes of the sample, from all parts of a text, that BPE and WordPiece are trained on. The fixed
-# size bounds the trainer's memory
+# Size in bytes of the sample, from all parts of a text, that BPE and WordPiece are trained on; it
+# bounds the trainer's memory
 BPE_SAMPLE = 8 << 20
 LEARNED = (BPETokenizer.kind, WordPieceTokenizer.kind, CharacterTokenizer.kind)
 _THREADS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4)
@@ -41,7 +41,7 @@ _THREADS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity
 
 @dataclass(frozen=True)
 class TokenizerChoice:
-    """The choice of a tokenizer.
+    """The tokenizer to train on a text, or the tiktoken encoding to open.
 
     Raises:
         ArgumentError: an invalid field.
@@ -56,10 +56,10 @@ class TokenizerChoice:
     """`bpe` or `wordpiece`, trained on the text, `characters`, or a tiktoken encoding's name."""
 
     vocabulary: int = 4096
-    """The vocabulary size of `bpe` or `wordpiece`, at least 256; ignored by the others."""
+    """The vocabulary size of `bpe` or `wordpiece`, at least 256; other tokenizers ignore it."""
 
     compact: bool = True
-    """Whether a tiktoken encoding keeps only the ids that the text uses, and the single bytes."""
+    """Whether a tiktoken encoding keeps only the ids that the text uses and the 256 bytes."""
 
     def __post_init__(self) -> None:
         if self.is_encoding:
@@ -68,18 +68,18 @@ class TokenizerChoice:
 
     @property
     def is_encoding(self) -> bool:
-        """Whether it is a tiktoken encoding, which is not learned from the text."""
+        """Whether this is a tiktoken encoding, which is not learned from the text."""
         return self.name not in LEARNED
 
     def learn(self, pieces: Iterable[str]) -> Tokenizer:
-        """Learn the tokenizer from a text in pieces; errors as its `train`."""
+        """Train the tokenizer on a text in pieces; raises as the `train` of its class."""
         if self.name == CharacterTokenizer.kind:
             return CharacterTokenizer.train(pieces)
         kind = BPETokenizer if self.name == BPETokenizer.kind else WordPieceTokenizer
         return kind.train(pieces, self.vocabulary)
 
-    def rows(self, encoding: tiktoken.Encoding, used: np.ndarray) -> TiktokenTokenizer:
-        """Return an encoding's tokenizer, given the ids that a text uses."""
+    def from_encoding(self, encoding: tiktoken.Encoding, used: np.ndarray) -> TiktokenTokenizer:
+        """Return the tokenizer of an encoding, with rows for the ids that a text uses."""
         kind = TiktokenTokenizer
         return (kind.compact if self.compact else kind.up_to_largest)(encoding, used)
 
@@ -94,15 +94,15 @@ def prepare(
 ) -> tuple[Tokenizer, TokenFile]:
     """Train or open the tokenizer of a text, and write the text's ids to a file.
 
-    The text is streamed and tokenized by threads (both libraries release the GIL), so memory does
-    not grow with the text. Standard input is copied to a temporary file next to the output first.
+    Threads tokenize the text piece by piece, so memory does not grow with the text. Standard input
+    is first copied to a temporary file next to the output.
 
     Args:
         source: the text, from `open_source`.
-        choice: which tokenizer.
+        choice: the tokenizer to train or open.
         path: the `.npy` file, written atomically.
         validation: the fraction of ids at the end that is held out for validation.
-        progress: called with the number of bytes tokenized so far, and the total if known.
+        progress: called with the number of bytes tokenized so far, and the total (or None).
 
     Returns:
         the tokenizer, and the memory-mapped ids: uint16 if the tokenizer has at most 65,536 ids,
@@ -111,6 +111,7 @@ def prepare(
     Raises:
         TextError: the text cannot be read, or an encoding's ranks cannot be loaded.
         SaveError: the file cannot be written; an earlier file is intact.
+        ArgumentError: the vocabulary is too small, or `validation` leaves no training ids.
 
     >>> import tempfile
     >>> from heedful.text import StringSource
@@ -134,7 +135,7 @@ def _write(
         return _write_tiktoken(choice, source, file, progress)
     is_sampled = choice.name != CharacterTokenizer.kind
     tokenizer = choice.learn(sample(source, BPE_SAMPLE) if is_sampled else source.pieces())
-    ids = _encoded(tokenizer.encode_array, source, progress)
+    ids = _encode_pieces(tokenizer.encode_array, source, progress)
     write_ids(file, ids, id_type(tokenizer.size))
     return tokenizer
 
@@ -142,19 +143,19 @@ def _write(
 def _write_tiktoken(
     choice: TokenizerChoice, source: Source, file: BinaryIO, progress: Progress | None
 ) -> Tokenizer:
-    """Write the encoding's original ids first, then replace them by rows for the ids in use."""
+    """Write the encoding's ids to a temporary file, then choose rows and write them."""
     encoding = open_encoding(choice.name)
     with temporary_file(Path(file.name)) as originals:
         encode = partial(original_ids, encoding)
-        write_ids(originals, _encoded(encode, source, progress), np.dtype(np.uint32))
+        write_ids(originals, _encode_pieces(encode, source, progress), np.dtype(np.uint32))
         ids = np.load(originals.name, mmap_mode="r")
-        tokenizer = choice.rows(encoding, distinct(ids))
+        tokenizer = choice.from_encoding(encoding, distinct_ids(ids))
         write_ids(file, map(tokenizer.rows, chunks_of(ids)), id_type(tokenizer.size))
         return tokenizer
 
 
 def sample(source: Source, size: int) -> Iterator[str]:
-    """Sample about `size` bytes of a text of known length: the beginning of each of its pieces.
+    """Sample about `size` bytes of a text: the beginning of each of its pieces.
 
     >>> from heedful.text import StringSource
     >>> len("".join(sample(StringSource("all work " * 100_000), size=9_000)))
@@ -164,7 +165,7 @@ def sample(source: Source, size: int) -> Iterator[str]:
     return (piece[: round(len(piece) * share)] for piece in source.pieces())
 
 
-def _encoded(
+def _encode_pieces(
     encode: Callable[[str], np.ndarray], source: Source, progress: Progress | None
 ) -> Iterator[np.ndarray]:
     """Yield the ids of each piece, in order; threads encode a few pieces at a time."""
@@ -180,8 +181,8 @@ def _encoded(
 
 @contextmanager
 def _rereadable(source: Source, path: Path) -> Iterator[Source]:
-    """Return the source, or a copy on disk if the source can be read only once."""
-    if not source.once:
+    """Return the source; if it can be read only once, a copy on disk."""
+    if not source.is_single_use:
         yield source
         return
     with temporary_file(path) as copy:

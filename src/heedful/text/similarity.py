@@ -1,6 +1,7 @@
 """Word vectors: cosine similarity, nearest neighbours, analogies and principal components.
 
-A table is (V, d): V words, d numbers each. Functions return NumPy arrays for NumPy arrays.
+A table (V, d) has a row of d numbers for each of V words. All functions also accept NumPy arrays,
+and then return NumPy arrays.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ def cosine(
         ArgumentError: a vector of zeros, which has no direction.
 
     >>> mom, dad, king = torch.tensor([[0.2, 0.7, 0.9], [0.9, 0.7, 0.9], [0.9, 0.5, 0.1]])
-    >>> cosine(mom, dad), cosine(mom, king)  # document 001 prints 0.88 and 0.52
+    >>> cosine(mom, dad), cosine(mom, king)  # document 001 (Pahwa): 0.88, 0.52
     (tensor(0.8802), tensor(0.5178))
     """
     lengths = a.norm(dim=-1) * b.norm(dim=-1)
     if not bool((lengths > 0).all()):
-        raise _no_direction()
+        raise _zero_vector_error()
     return (a * b).sum(dim=-1) / lengths
 
 
@@ -52,13 +53,13 @@ def nearest(
     """Return the rows of a table with the highest cosine similarity to a vector.
 
     Args:
-        table: (V, d); rows of zeros are left out.
+        table: (V, d); rows of zeros are ignored.
         vector: (d,).
         count: the number of rows.
-        leave_out: rows to exclude, such as that of the word itself.
+        leave_out: rows to exclude, such as the row of the word itself.
 
     Returns:
-        at most `count` rows; of equally similar rows, the lower index first.
+        at most `count` rows; equally similar rows in the order of the table.
 
     Raises:
         ArgumentError: a vector of zeros, which has no direction.
@@ -69,7 +70,7 @@ def nearest(
     """
     length = vector.norm()
     if not bool(length > 0):
-        raise _no_direction()
+        raise _zero_vector_error()
     lengths = table.norm(dim=-1)
     similarities = (table @ vector) / (lengths * length)
     similarities[lengths == 0] = -torch.inf
@@ -79,7 +80,7 @@ def nearest(
     return Nearest(ordered.indices[:number], ordered.values[:number])
 
 
-def _no_direction() -> ArgumentError:
+def _zero_vector_error() -> ArgumentError:
     return ArgumentError(
         "a vector of zeros",
         expected="a vector with a direction",
@@ -94,8 +95,7 @@ def analogy(
     """Compute the vector d of the analogy "a is to b as c is to d": b − a + c.
 
     Source: Mikolov et al. 2013, *Linguistic regularities in continuous space word
-    representations* (NAACL); document 001 (Pahwa, *Decoding the magic behind
-    LLMs*), section 4.2.
+    representations* (NAACL); document 001, *Decoding the magic behind LLMs*, section 4.2.
     """
     return b - a + c
 
@@ -103,7 +103,7 @@ def analogy(
 class Plane(NamedTuple):
     """Coordinates (n, 2) on the first two principal axes, and each axis's share of the variance."""
 
-    places: Tensor
+    coordinates: Tensor
     shares: Tensor
 
 
@@ -115,12 +115,12 @@ def principal_plane(vectors: Float[Tensor, "words width"]) -> Plane:
     """
     centred = vectors.double() - vectors.double().mean(dim=0)
     left, sizes, right = torch.linalg.svd(centred, full_matrices=False)
-    places = torch.zeros(len(vectors), 2, dtype=torch.float64)
+    coordinates = torch.zeros(len(vectors), 2, dtype=torch.float64)
     shares = torch.zeros(2, dtype=torch.float64)
     axes = min(2, len(sizes))
-    # The sign of an axis is arbitrary; this choice gives the same picture on every machine
+    # The sign of an axis is arbitrary; a positive largest component is the same on all machines
     signs = torch.sign(right[:axes].gather(1, right[:axes].abs().argmax(dim=1, keepdim=True))[:, 0])
-    places[:, :axes] = left[:, :axes] * sizes[:axes] * signs
+    coordinates[:, :axes] = left[:, :axes] * sizes[:axes] * signs
     total = sizes.square().sum()
     shares[:axes] = sizes[:axes].square() / total if total > 0 else 0.0
-    return Plane(places, shares)
+    return Plane(coordinates, shares)

@@ -1,6 +1,6 @@
 """Sources of text: files, folders, standard input, a string, or the Python language reference.
 
-Texts are streamed, and checked while they are read: they must be UTF-8, and not binary.
+Texts are streamed. While they are read, an error is raised unless they are UTF-8 and not binary.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from heedful.errors import TextError
 from heedful.text.example_texts import TITLE, python_reference
 
 STANDARD_INPUT = "-"
-PIECE = 1 << 18  # characters; a tokenizer's data for a piece takes up to 100 times its size
+PIECE = 1 << 18  # characters; tokenizing a piece takes up to 100 times its size in memory
 _BLOCK = 1 << 18  # bytes
 
-# Signatures of binary files that may have no zero byte near their beginning
+# Signatures of binary formats, whose files need not have a zero byte near their beginning
 BINARY = (b"%PDF-", b"\x1f\x8b", b"PK\x03\x04", b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BZh")
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # not binary: reading such a text raises an error that says so
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # counts as text, so that the error can mention UTF-16
 
 # GPT-2, cl100k_base and o200k_base split a text into words by a pattern before they merge bytes.
-# Their patterns always split between a letter or digit and white space or punctuation after it, and
-# have no look-behind. So a text split there has the same tokens as the unsplit text
+# Their patterns have no look-behind, and always split after a letter or digit that precedes white
+# space or punctuation. So a text split there has the same tokens as the unsplit text
 _UP_TO_LAST_SPLIT = re.compile(r".*[^\W_](?=[\s,.;:!?、。，．：；！？])", re.DOTALL)
 
 
 class SkippedFilesWarning(UserWarning):
-    """Binary files of a folder are skipped."""
+    """Warns that binary files of a folder were skipped."""
 
 
 @dataclass(frozen=True)
 class StringSource:
     """A string as a source, in pieces that end after a word where possible.
 
-    title: a name for messages. size: the number of bytes. once: whether it can be read only once.
+    title: a name for messages. is_single_use: whether the text can be read only once.
 
     >>> "".join(StringSource("to be or not to be").pieces(size=5))
     'to be or not to be'
@@ -51,7 +51,7 @@ class StringSource:
 
     text: str
     title: str = "a text"
-    once = False
+    is_single_use = False
 
     @property
     def size(self) -> int:
@@ -61,7 +61,7 @@ class StringSource:
     def pieces(self, size: int = PIECE) -> Iterator[str]:
         """Iterate over the text in pieces; raise a `TextError` if it is empty."""
         if not self.text:
-            raise _empty(self.title)
+            raise _empty_error(self.title)
         starts = range(0, len(self.text), size)
         return split_text((self.text[start : start + size] for start in starts), size)
 
@@ -80,7 +80,7 @@ class FileSource:
 
     @property
     def title(self) -> str:
-        """The path, or the number of files."""
+        """The path of a single file, else the number of files."""
         if len(self.paths) > 1:
             return f"{len(self.paths):,} files"
         return "standard input" if self.paths[0] == STANDARD_INPUT else self.paths[0]
@@ -88,17 +88,17 @@ class FileSource:
     @property
     def size(self) -> int | None:
         """The total size in bytes; None if a file is not a regular file."""
-        return None if self.once else sum(_status(path).st_size for path in self.paths)
+        return None if self.is_single_use else sum(_status(path).st_size for path in self.paths)
 
     @property
-    def once(self) -> bool:
+    def is_single_use(self) -> bool:
         """Whether the text can be read only once: from standard input or a pipe."""
         return any(
             path == STANDARD_INPUT or not stat.S_ISREG(_status(path).st_mode) for path in self.paths
         )
 
     def pieces(self, size: int = PIECE) -> Iterator[str]:
-        """Iterate over the text in pieces of at most `size` characters; check files on the way.
+        """Iterate over the text in pieces of at most `size` characters.
 
         Raises:
             TextError: the text is empty, not UTF-8, binary or unreadable.
@@ -108,13 +108,13 @@ class FileSource:
             is_empty = False
             yield piece
         if is_empty:
-            raise _empty(self.title)
+            raise _empty_error(self.title)
 
     def _blocks(self) -> Iterator[str]:
         end = "\n"
         for path in self.paths:
             between = "" if end in "\r\n" else "\n"
-            for block in _decoded(path):
+            for block in _decode(path):
                 yield between + block
                 between, end = "", block[-1]
 
@@ -133,7 +133,7 @@ def open_source(names: Sequence[str | Path] = (), include: str = "*") -> Source:
             binary files are skipped with a `SkippedFilesWarning`.
 
     Raises:
-        TextError: a name is missing, a folder has no such file, or standard input is named twice.
+        TextError: a path does not exist, a folder has no matching file, or `-` is passed twice.
 
     >>> open_source().title
     "The Python language reference (the topics of Python's own help)"
@@ -143,21 +143,21 @@ def open_source(names: Sequence[str | Path] = (), include: str = "*") -> Source:
     paths = [path for name in names for path in _files(str(name), include)]
     if paths.count(STANDARD_INPUT) > 1:
         raise TextError(
-            "standard input (-) named twice", expected="it once", remedy="leave out one of the two"
+            "standard input (-) twice", expected="at most one -", remedy="remove the others"
         )
     return FileSource(tuple(paths))
 
 
 def text_files(names: Sequence[str | Path], include: str = "*") -> list[str]:
-    """Return the paths of files and of the files in folders, sorted, without duplicates.
+    """Return the paths of the files that `open_source` would read, without duplicates.
 
     Raises:
-        TextError: a name is missing, a folder has no such file, or a path can be read only once.
+        TextError: a path does not exist or can be read only once, or a folder has no matching file.
     """
     paths = list(dict.fromkeys(path for name in names for path in _files(str(name), include)))
-    if once := [path for path in paths if FileSource((path,)).once]:
+    if single_use := [path for path in paths if FileSource((path,)).is_single_use]:
         raise TextError(
-            f"{FileSource((once[0],)).title} among many texts",
+            f"{FileSource((single_use[0],)).title} can be read only once",
             expected="files and folders, which can be read again",
             cause="standard input, or a pipe",
         )
@@ -167,42 +167,42 @@ def text_files(names: Sequence[str | Path], include: str = "*") -> list[str]:
 def _files(name: str, include: str) -> list[str]:
     if name == STANDARD_INPUT or not stat.S_ISDIR(_status(name).st_mode):
         return [name]
-    with _reading(name):
-        files = [str(Path(name, path)) for path in sorted(_below(Path(name), include))]
+    with _os_errors(name):
+        files = [str(Path(name, path)) for path in sorted(_matching_files(Path(name), include))]
     binary = [file for file in files if include == "*" and _is_binary(file)]
     files = [file for file in files if file not in set(binary)]
     if not files:
         raise TextError(
             f"the folder {name} has no text",
             expected=f"files that match {include}" if include != "*" else "files",
-            cause="hidden files and binary ones are left out",
+            cause="hidden and binary files are skipped",
             remedy="check the path and the pattern",
         )
     if binary:
-        some = ", ".join(Path(path).name for path in binary[:3])
-        more = f" and {len(binary) - 3:,} more" if binary[3:] else ""
+        examples = ", ".join(Path(path).name for path in binary[:3])
+        remainder = f" and {len(binary) - 3:,} more" if binary[3:] else ""
         message = (
-            f"left out of {name}, as no text: {some}{more}; "
-            "--include, such as --include '*.txt', chooses what is read"
+            f"skipped binary files in {name}: {examples}{remainder}; "
+            "--include, such as --include '*.txt', selects files"
         )
         warnings.warn(message, SkippedFilesWarning, stacklevel=3)
     return files
 
 
 def _is_binary(path: str) -> bool:
-    """Return whether a file begins like a binary file; empty and UTF-16 files count as text."""
-    with _opened(path) as file, _reading(path):
-        begin = file.read(1 << 13)
-    return begin.startswith(BINARY) or (b"\0" in begin and not begin.startswith(UTF_16))
+    """Return whether a file seems to be binary; empty and UTF-16 files count as text."""
+    with _open(path) as file, _os_errors(path):
+        beginning = file.read(1 << 13)
+    return beginning.startswith(BINARY) or (b"\0" in beginning and not beginning.startswith(UTF_16))
 
 
-def _below(folder: Path, include: str) -> Iterator[Path]:
+def _matching_files(folder: Path, include: str) -> Iterator[Path]:
     """Yield the matching regular files below a folder, relative to it."""
 
-    def stop(error: OSError) -> None:
+    def raise_error(error: OSError) -> None:
         raise error
 
-    for root, folders, names in os.walk(folder, onerror=stop):
+    for root, folders, names in os.walk(folder, onerror=raise_error):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             path = Path(root, name).relative_to(folder)
@@ -211,46 +211,46 @@ def _below(folder: Path, include: str) -> Iterator[Path]:
                 yield path
 
 
-def _decoded(path: str) -> Iterator[str]:
+def _decode(path: str) -> Iterator[str]:
     """Yield the text of a file in non-empty blocks, without a byte-order mark."""
-    read = 0
+    offset = 0
 
     def blocks(file: BinaryIO) -> Iterator[bytes]:
-        nonlocal read
+        nonlocal offset
         while True:
-            with _reading(path):
+            with _os_errors(path):
                 block = file.read(_BLOCK)
             if not block:
                 return
             if b"\0" in block:
                 cause = "a binary file, or a text in UTF-16"
-                raise _no_text(path, "a zero byte", read + block.index(b"\0"), cause)
-            read += len(block)
+                raise _not_text_error(path, "a zero byte", offset + block.index(b"\0"), cause)
+            offset += len(block)
             yield block
 
-    with _opened(path) as file:
+    with _open(path) as file:
         try:
             yield from codecs.iterdecode(blocks(file), "utf-8-sig")
         except UnicodeDecodeError as error:
             byte = f"the byte 0x{error.object[error.start]:02x}"
-            cause = "another encoding, such as Latin-1, or a file cut in the middle"
-            position = read - len(error.object) + error.start  # error.object ends at offset `read`
-            raise _no_text(path, byte, position, cause) from None
+            cause = "another encoding, such as Latin-1, or a truncated file"
+            position = offset - len(error.object) + error.start  # error.object ends at `offset`
+            raise _not_text_error(path, byte, position, cause) from None
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
+def _open(path: str) -> Iterator[BinaryIO]:
     if path == STANDARD_INPUT:
         yield sys.stdin.buffer
         return
-    with _reading(path):
+    with _os_errors(path):
         file = open(path, "rb")  # noqa: SIM115
     with file:
         yield file
 
 
 @contextmanager
-def _reading(path: str) -> Iterator[None]:
+def _os_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -262,35 +262,35 @@ def _reading(path: str) -> Iterator[None]:
 
 
 def _status(path: str) -> os.stat_result:
-    with _reading(path):
+    with _os_errors(path):
         return os.stat(path)
 
 
-def _empty(title: str) -> TextError:
+def _empty_error(title: str) -> TextError:
     return TextError(
-        f"{title} is empty", expected="some text", remedy="name a file that has text in it"
+        f"{title} is empty", expected="some text", remedy="pass a file that is not empty"
     )
 
 
-def _no_text(path: str, byte: str, position: int, cause: str) -> TextError:
+def _not_text_error(path: str, byte: str, position: int, cause: str) -> TextError:
     return TextError(
         f"{path} has {byte} at position {position:,}, counted in bytes",
         expected="a text in UTF-8",
         cause=cause,
-        remedy="convert it with `iconv -t UTF-8`, or leave it out (of a folder, with a pattern "
-        "such as *.txt)",
+        remedy="convert it with `iconv -t UTF-8`, or exclude it (in a folder, by a pattern such as "
+        "*.txt)",
     )
 
 
 def split_text(blocks: Iterable[str], size: int) -> Iterator[str]:
-    """Split a text into pieces of at most `size` characters.
+    """Split a text into pieces of at most `size` characters, between words if possible.
 
     Args:
         blocks: the text, in parts of any size.
-        size: the maximal number of characters of a piece.
+        size: the maximum number of characters of a piece.
 
     Returns:
-        pieces that end between a letter or digit and white space or punctuation; a piece without
+        pieces that end after a letter or digit, before white space or punctuation; a piece without
         such a position ends after `size` characters.
 
     >>> list(split_text(["one two, thr", "ee fourteen"], size=11))
@@ -301,7 +301,7 @@ def split_text(blocks: Iterable[str], size: int) -> Iterator[str]:
         rest += block
         start = 0
         while len(rest) - start > size:
-            end = _end(rest, start, start + size)
+            end = _piece_end(rest, start, start + size)
             yield rest[start:end]
             start = end
         rest = rest[start:]
@@ -309,6 +309,6 @@ def split_text(blocks: Iterable[str], size: int) -> Iterator[str]:
         yield rest
 
 
-def _end(text: str, start: int, limit: int) -> int:
+def _piece_end(text: str, start: int, limit: int) -> int:
     match = _UP_TO_LAST_SPLIT.match(text, start, limit + 1)  # + 1 for the look-ahead
     return match.end() if match else limit

@@ -1,4 +1,4 @@
-"""Tokenizers from OpenAI's `tiktoken` encodings, reduced to the ids that the training text uses.
+"""Tokenizers from OpenAI's `tiktoken` encodings, with only the ids that a training text uses.
 
 `cl100k_base` has 100,277 ids, of which a book uses a few thousand. A model with an embedding row
 for each id would spend most of its memory and time on rows that are never trained.
@@ -23,14 +23,13 @@ if TYPE_CHECKING:
 
 
 class TiktokenTokenizer(Tokenizer):
-    """A tiktoken encoding with a row, the tokenizer's own id, for some or all original ids.
+    """A tiktoken encoding with consecutive new ids, called rows, for some or all of its ids.
 
-    Any text encodes, and decodes to the same text: an id without a row is spelled with the 256
-    single bytes, which always have rows. Text that spells a special token is encoded as ordinary
-    text.
+    Any text encodes, and decodes to the same text: an id without a row is split into single bytes,
+    and all 256 bytes have rows. Text that spells a special token is encoded as ordinary text.
 
     Args:
-        encoding: an encoding of `tiktoken`; its ranks are saved in the tokenizer's file.
+        encoding: an encoding of `tiktoken`; `save` stores its ranks, too.
         originals: the encoding's ids that have rows, ascending, (size,).
 
     Raises:
@@ -50,7 +49,7 @@ class TiktokenTokenizer(Tokenizer):
         if (self._byte_rows < 0).any():
             raise ArgumentError(
                 f"{len(originals):,} rows without all 256 single bytes",
-                expected="a row for each, so that any text encodes",
+                expected="a row for each byte, so that any text can be encoded",
                 remedy="use TiktokenTokenizer.compact",
             )
 
@@ -63,7 +62,7 @@ class TiktokenTokenizer(Tokenizer):
     def compact(cls, encoding: tiktoken.Encoding, used: np.ndarray) -> TiktokenTokenizer:
         """Return a tokenizer with rows for the ids that a text uses and for the 256 single bytes.
 
-        `cl100k_base` and a textbook of 460,319 characters need 3,989 rows instead of 100,277.
+        For a textbook of 460,319 characters, `cl100k_base` needs 3,989 rows instead of 100,277.
         """
         return cls(encoding, np.union1d(used, single_bytes(encoding)))
 
@@ -78,7 +77,7 @@ class TiktokenTokenizer(Tokenizer):
         return self.encoding.name
 
     def original_id(self, row: int) -> int:
-        """Return the encoding's id of a row."""
+        """Return the encoding's id for a row."""
         self.token_bytes(row)  # raises an error for an invalid row
         return int(self.originals[row])
 
@@ -108,7 +107,7 @@ class TiktokenTokenizer(Tokenizer):
     def _write(self, path: Path) -> None:
         is_range = len(self.originals) == self.originals[-1] + 1
         rows = {"size": self.size} if is_range else {"ids": self.originals.tolist()}
-        # The file includes the ranks, so that a trained run needs neither cache nor network
+        # The file contains the ranks, so that loading it needs neither cache nor network
         data = encoding_data(self.encoding)
         self._write_envelope(path, encoding=self.name, **rows, carried=data)
 
@@ -128,14 +127,14 @@ def open_encoding(name: str) -> tiktoken.Encoding:
     except (OSError, ValueError) as error:  # the errors of `requests` are OSErrors
         raise TextError(
             f"cannot get the ranks of {name} ({type(error).__name__})",
-            expected="them in tiktoken's cache, or a network to fetch them from",
-            remedy="connect once, set TIKTOKEN_CACHE_DIR to a folder that has them, "
-            "or train a tokenizer of your own (bpe)",
+            expected="the ranks in tiktoken's cache, or a network connection to download them",
+            remedy="connect once, set TIKTOKEN_CACHE_DIR to a folder with the ranks, "
+            "or train a tokenizer (bpe)",
         ) from error
 
 
 def check_name(name: str, others: tuple[str, ...] = ()) -> None:
-    """Raise an `ArgumentError` unless the name is that of an encoding or one of `others`."""
+    """Raise an `ArgumentError` unless this is the name of an encoding or one of `others`."""
     import tiktoken
 
     names = [*others, *tiktoken.list_encoding_names()]
@@ -161,13 +160,13 @@ def single_bytes(encoding: tiktoken.Encoding) -> np.ndarray:
 def encoding_data(encoding: tiktoken.Encoding) -> dict[str, Any]:
     """Return the data from which `encoding_from` restores the encoding, ready for JSON.
 
-    It has all ranks, because a text's ids also depend on tokens outside the training text: 572 kB
-    of compressed text for `cl100k_base`.
+    It has all ranks, because a text's ids also depend on tokens that the training text lacks:
+    572 kB, compressed, for `cl100k_base`.
 
-    `tokens` holds a byte with the length of each token in the order of the ranks (0 for an unused
-    rank), then the tokens. No encoding of tiktoken has a token of more than 255 bytes.
+    `tokens` is the length of each token as one byte, in the order of the ranks (0 for an unused
+    rank), then the tokens. No token of tiktoken is longer than 255 bytes.
     """
-    # tiktoken's README creates encodings from these three attributes of other encodings
+    # tiktoken's README copies an encoding by these three private attributes
     ranks: dict[bytes, int] = encoding._mergeable_ranks
     tokens = [b""] * (max(ranks.values()) + 1)
     for token, rank in ranks.items():
@@ -185,19 +184,19 @@ def encoding_from(name: str, data: Mapping[str, Any]) -> tiktoken.Encoding:
     """Restore an encoding from its `encoding_data`.
 
     Raises:
-        ArgumentError: the ranks cannot be unpacked.
+        ArgumentError: the ranks cannot be decompressed.
     """
     import tiktoken
 
     offset = data["ranks"]
     try:
-        packed = zlib.decompress(base64.b64decode(data["tokens"], validate=True))
+        decompressed = zlib.decompress(base64.b64decode(data["tokens"], validate=True))
     except (ValueError, zlib.error) as error:
-        raise ArgumentError(f"ranks that cannot be unpacked ({error})") from error
+        raise ArgumentError(f"ranks that cannot be decompressed ({error})") from error
     ranks = {}
-    for rank, length in enumerate(packed[: data["ranks"]]):
+    for rank, length in enumerate(decompressed[: data["ranks"]]):
         if length:
-            ranks[packed[offset : offset + length]] = rank
+            ranks[decompressed[offset : offset + length]] = rank
             offset += length
     return tiktoken.Encoding(
         name, pat_str=data["pattern"], mergeable_ranks=ranks, special_tokens=data["special"]

@@ -43,13 +43,13 @@ class TokenFile:
     def __init__(self, path: str | Path, validation: float = 0.1) -> None:
         check_share(validation)
         self.path = Path(path)
-        self.ids, self.checksum = _open(self.path)
+        self.ids, self.checksum = _open_ids(self.path)
         self._split = int(len(self.ids) * (1 - validation))
         if not self._split:
             raise ArgumentError(
                 f"a validation share of {validation} of {len(self.ids):,} tokens",
-                expected="a share that leaves at least one to train on",
-                remedy="give more text, or a smaller share",
+                expected="a share that leaves at least one token for training",
+                remedy="pass more text, or a smaller share",
             )
 
     def __len__(self) -> int:
@@ -78,19 +78,19 @@ def check_share(validation: float) -> None:
 
 
 def id_type(size: int) -> np.dtype:
-    """Return uint16 if it holds all ids below `size`, else uint32."""
+    """Return uint16 if it can represent all ids below `size`, else uint32."""
     return np.dtype(np.uint16 if size <= 1 << 16 else np.uint32)
 
 
 def write_ids(file: BinaryIO, chunks: Iterable[np.ndarray], dtype: np.dtype) -> int:
-    """Write chunks of ids as one `.npy` array with a checksum; return the number of ids."""
+    """Write chunks of ids as one `.npy` array, then its checksum; return the number of ids."""
     count = 0
     _write_header(file, 0, dtype)
     for chunk in chunks:
         file.write(chunk.astype(dtype, copy=False).data)
         count += len(chunk)
     file.seek(0)
-    _write_header(file, count, dtype)  # of the same length: numpy reserves room for more digits
+    _write_header(file, count, dtype)  # as long as the first: numpy reserves space for the digits
     file.flush()
     checksum = digits(checksum_of_file(Path(file.name)))
     file.seek(0, os.SEEK_END)
@@ -98,8 +98,8 @@ def write_ids(file: BinaryIO, chunks: Iterable[np.ndarray], dtype: np.dtype) -> 
     return count
 
 
-def distinct(ids: np.ndarray) -> np.ndarray:
-    """Return the distinct ids, ascending, (U,) int64; reads one chunk at a time."""
+def distinct_ids(ids: np.ndarray) -> np.ndarray:
+    """Return the distinct ids in ascending order, (U,) int64; read one chunk at a time."""
     occurs = np.zeros(0, bool)
     for chunk in chunks_of(ids):
         largest = int(chunk.max())
@@ -119,33 +119,33 @@ def _write_header(file: BinaryIO, count: int, dtype: np.dtype) -> None:
     np.lib.format.write_array_header_1_0(file, about)
 
 
-def _open(path: Path) -> tuple[np.ndarray, str]:
+def _open_ids(path: Path) -> tuple[np.ndarray, str]:
     """Return the ids of a token file, and the checksum stored in it."""
     try:
         ids = np.load(path, mmap_mode="r")
     except FileNotFoundError:
         raise RunError(
             f"no token file {path}",
-            cause="another directory, or training that never started",
+            cause="a wrong directory, or training that never started",
             remedy="check the path, or train again",
         ) from None
     except (OSError, ValueError, EOFError) as error:
-        raise _damaged(path, str(error)) from error
+        raise _damage_error(path, str(error)) from error
     if not isinstance(ids, np.memmap) or ids.ndim != 1 or ids.dtype.kind != "u" or not len(ids):
-        raise _damaged(path, "it is no array of ids")
+        raise _damage_error(path, "it is not an array of ids")
     end = ids.offset + ids.nbytes
     with path.open("rb") as file:
         file.seek(end)
         tail = file.read(TAIL + 1)
     checksum = digits(checksum_of_file(path, end))
     if tail != f"{MARK}{checksum}\n".encode():
-        raise _damaged(path, "its checksum does not fit")
+        raise _damage_error(path, "its checksum differs")
     return ids, checksum
 
 
-def _damaged(path: Path, what: str) -> RunError:
+def _damage_error(path: Path, reason: str) -> RunError:
     return RunError(
-        f"cannot read the tokens in {path}: {what}",
+        f"cannot read the tokens in {path}: {reason}",
         cause="a damaged or truncated file",
         remedy="copy it again, or train again",
     )

@@ -22,7 +22,7 @@ VERSION = 1
 
 
 class Tokenizer(ABC):
-    """A mapping of text to ids and back; id i stands for the bytes `token_bytes(i)`.
+    """A mapping of text to ids and back; id i represents the bytes `token_bytes(i)`.
 
     Args:
         table: the bytes of each token, in the order of the ids.
@@ -32,7 +32,7 @@ class Tokenizer(ABC):
     special: Mapping[str, int] = MappingProxyType({})
     """The ids of special tokens by their role (bos, eos, unk, sep, pad, cls, mask)."""
     prefix_ids: tuple[int, ...] = ()
-    """The ids that a model expects before a text, such as that of <s>."""
+    """The ids that a model expects before a text, such as the id of <s>."""
 
     def __init__(self, table: Sequence[bytes]) -> None:
         self._table = table
@@ -43,9 +43,9 @@ class Tokenizer(ABC):
         return len(self._table)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Return the characters that each token of `encode` covers, fully or in part.
+        """Return the span of characters of each token of `encode`: (start, end), the end exclusive.
 
-        Each is (start, end), the end exclusive. Errors as `encode_array`.
+        A character in several tokens is in the span of each. Raises as `encode_array`.
         """
         ids = self.encode(text)
         sizes = [len(char.encode("utf-8", "surrogatepass")) for char in text]
@@ -58,11 +58,11 @@ class Tokenizer(ABC):
         """Return the ids of a text, (T,) uint32.
 
         Raises:
-            TextError: the tokenizer has no id for a part of the text.
+            TextError: the tokenizer cannot encode a part of the text.
         """
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text as a list; errors as `encode_array`."""
+        """Return the ids of a text as a list; raise as `encode_array`."""
         ids: list[int] = self.encode_array(text).tolist()
         return ids
 
@@ -76,13 +76,13 @@ class Tokenizer(ABC):
             return self._table[token]
         raise ArgumentError(
             f"token {int(token)}",
-            expected=f"an id of 0 to {self.size - 1:,}",
+            expected=f"an id from 0 to {self.size - 1:,}",
             cause="ids of another tokenizer",
             remedy="use the tokenizer that produced them",
         )
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Return the concatenated bytes of tokens; errors as `token_bytes`."""
+        """Return the concatenated bytes of tokens; raise as `token_bytes`."""
         return b"".join(map(self.token_bytes, ids))
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -92,8 +92,8 @@ class Tokenizer(ABC):
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return a printable label for each token, for tables and pictures.
 
-        A space is `·`, a line break `↵`, a tab `⇥`, a carriage return `␍`. Parts of characters and
-        unprintable characters appear as bytes, such as `<e2>`.
+        A space becomes `·`, a line break `↵`, a tab `⇥`, a carriage return `␍`. Incomplete and
+        unprintable characters become their bytes, such as `<e2>`.
         """
         return [_label(self.token_bytes(token)) for token in ids]
 
@@ -101,7 +101,7 @@ class Tokenizer(ABC):
         """Write the tokenizer atomically; `load_tokenizer` reads it.
 
         Args:
-            path: a file whose name ends in `.json`, or a directory (then `tokenizer.json` in it).
+            path: a file with the suffix `.json`, or a directory for `tokenizer.json`.
 
         Raises:
             SaveError: the file cannot be written; an earlier file is intact.
@@ -124,7 +124,7 @@ def check_vocabulary(vocabulary: int) -> None:
         raise ArgumentError(
             f"a vocabulary of {vocabulary}",
             expected="256 or more",
-            cause="each of the 256 bytes has a token of its own",
+            cause="each of the 256 bytes needs a token",
             remedy="try 4096",
         )
 
@@ -143,14 +143,14 @@ def tokenizer_file(path: str | Path) -> Path:
 def valid_unicode(text: str) -> str:
     """Return the text; raise a `TextError` if UTF-8 cannot encode it.
 
-    Lone surrogates come from bytes on a command line or in a file that are not UTF-8.
+    Lone surrogates come from a command line or a file that is not UTF-8.
     """
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise TextError(
             f"the character {text[error.start]!r} at position {error.start}",
-            expected="text that UTF-8 can hold",
+            expected="text that UTF-8 can encode",
             cause="bytes in another encoding",
             remedy="convert the text to UTF-8",
         ) from None

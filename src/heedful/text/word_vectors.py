@@ -15,17 +15,17 @@ import numpy as np
 from heedful.errors import TextError
 from heedful.token_names import SIGNS
 
-LARGEST = 1e100  # its square is still finite
+MAX_NUMBER = 1e100  # its square is still finite
 HEADINGS = ("", "word", "words", "token", "tokens", "index")  # headings of the word column
 
 
 class WordVectors:
-    """Words and their vectors (V, d): lists become float64, and an array keeps its dtype.
+    """Words and their vectors (V, d). Lists become float64; an array keeps its dtype.
 
     If two tokens of a model have the same label, the label refers to the first.
 
     Raises:
-        TextError: a number that is not finite.
+        TextError: a number is not finite.
 
     >>> table = WordVectors(["king", "queen"], [[0.9, 0.5], [0.2, 0.5]])
     >>> table.row("queen"), table["queen"]
@@ -41,17 +41,17 @@ class WordVectors:
         finite = np.isfinite(self.table).all(axis=1)
         if not finite.all():
             word = self.words[int(np.argmin(finite))]
-            raise TextError(f"a vector of {word!r} that is not finite", expected="numbers")
+            raise TextError(f"a vector of {word!r} that is not finite", expected="finite numbers")
 
     def __getitem__(self, word: str) -> np.ndarray:
-        """Return the vector of a word, (d,); words and errors as `row`."""
+        """Return the vector of a word, (d,); see `row`."""
         return self.table[self.row(word)]
 
     def row(self, word: str) -> int:
-        """Return the row of a word, or of its token with a space before it (`·night` for night).
+        """Return the row of a word, or else of the word with a space before it (`·night`).
 
         Raises:
-            TextError: the word is not in the table; the error suggests similar words.
+            TextError: the table lacks the word; the error suggests similar words.
         """
         visible = "".join(SIGNS.get(char, char) for char in word)
         for name in (word, visible, SIGNS[" "] + word):
@@ -60,12 +60,12 @@ class WordVectors:
         similar = self._similar(word) or self.words[:3]
         raise TextError(
             f"no word {word!r} among {len(self.words):,}",
-            expected="one of the table, such as " + ", ".join(similar),
+            expected="a word of the table, such as " + ", ".join(similar),
             cause="a word that is not in the text, or that is split into several tokens",
         )
 
     def _similar(self, word: str) -> list[str]:
-        """Return the words with the most similar spelling, regardless of a space before them."""
+        """Return the words with the most similar spelling, ignoring a space before them."""
         bare = {name.removeprefix(SIGNS[" "]): name for name in self._rows}
         return [bare[name] for name in difflib.get_close_matches(word.strip(), bare, 3, 0.5)]
 
@@ -73,11 +73,11 @@ class WordVectors:
 def read_vectors(path: Path) -> WordVectors:
     """Read a table from CSV (a word and its numbers on each line) or JSON ({word: numbers}).
 
-    The first line of a CSV file is a heading if its first cell is empty or a word such as `word`,
-    or if it has no numbers.
+    The first line of a CSV file is a heading if it has no numbers, or if its first cell is empty or
+    one of `HEADINGS`, such as `word`.
 
     Raises:
-        TextError: the file cannot be read or is no such table; the error names the line.
+        TextError: the file cannot be read, or is not such a table; the error names the line.
     """
     try:
         text = path.read_text("utf-8-sig")
@@ -87,7 +87,7 @@ def read_vectors(path: Path) -> WordVectors:
     read = _json_rows if path.suffix.lower() == ".json" else _csv_rows
     rows: dict[str, list[float]] = {}
     for location, word, values in read(text, path):
-        rows[word] = _validated(rows, word, values, location)
+        rows[word] = _validate(rows, word, values, location)
     if not rows:
         raise TextError(f"no words in {path}", expected="a word and its numbers in each line")
     return WordVectors(list(rows), list(rows.values()))
@@ -128,23 +128,23 @@ def _json_rows(text: str, path: Path) -> Rows:
     except (ValueError, RecursionError) as error:
         raise TextError(f"{path} is not JSON: {error}", expected='{"word": [1.0, 2.0]}') from error
     if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
-        raise TextError(f"{path} is no table of words", expected='{"word": [1.0, 2.0], …}')
+        raise TextError(f"{path} is not a table of words", expected='{"word": [1.0, 2.0], …}')
     for word, values in pairs:
         yield f"{word!r} in {path}", word, values if isinstance(values, list) else []
 
 
 def _number(cell: str) -> float | str:
-    """Return the number in a cell, or the cell itself if it has none."""
+    """Return the number in a cell; the cell itself if it is not a number."""
     try:
         return float(cell)
     except ValueError:
         return cell
 
 
-def _validated(
+def _validate(
     rows: Mapping[str, list[float]], word: str, values: Sequence[Any], location: str
 ) -> list[float]:
-    """Return a word's vector; raise an error unless the word is new and the length matches."""
+    """Return a word's vector; raise an error for a repeated word, or another length."""
     if not word or not values:
         raise TextError(
             f"{location} has no {'vector' if word else 'word'}",
@@ -153,14 +153,14 @@ def _validated(
         )
     for value in values:
         # comparisons with NaN are false, so this rejects NaN and infinity too
-        if type(value) not in (int, float) or not abs(value) < LARGEST:
+        if type(value) not in (int, float) or not abs(value) < MAX_NUMBER:
             message = f"{location} has {value!r:.40}"
             raise TextError(message, expected="finite numbers after the word")
     if word in rows:
-        raise TextError(f"{location} gives {word!r} again", expected="each word once")
+        raise TextError(f"{location} repeats {word!r}", expected="each word once")
     width = len(next(iter(rows.values()), values))
     if len(values) != width:
         raise TextError(
-            f"{location} has {len(values)} numbers", expected=f"{width}, as the words before it"
+            f"{location} has {len(values)} numbers", expected=f"{width}, as in the rows before it"
         )
     return [float(value) for value in values]

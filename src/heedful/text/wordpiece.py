@@ -1,7 +1,7 @@
 """WordPiece, the tokenizer of BERT: it splits words into pieces and adds special tokens.
 
 Source: Wu et al. 2016 (arXiv:1609.08144), section 4.1; as BERT uses it, Devlin et al. 2018
-(arXiv:1810.04805). Hugging Face `tokenizers` trains and encodes; the file is `tokenizer.json`.
+(arXiv:1810.04805). Hugging Face `tokenizers` trains it, encodes, and writes `tokenizer.json`.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 # In the order of their ids in a trained vocabulary.
 NAMES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-NEEDED = ("unk", "cls", "sep")
+REQUIRED = ("unk", "cls", "sep")
 
 
 class WordPieceTokenizer(LibraryTokenizer):
-    """WordPiece: words are split into the longest known pieces; a non-initial piece begins with ##.
+    """WordPiece splits words into the longest known pieces; pieces inside a word begin with ##.
 
-    Text is normalised first (an uncased tokenizer lowers the case and removes accents), and a word
-    that cannot be split becomes [UNK]. So decoding returns the words, not always the exact text.
-    Special tokens such as [MASK] are recognised in a text.
+    It first normalises the text (an uncased tokenizer converts to lower case and removes accents).
+    A word that cannot be split becomes [UNK]. So decoding may return a different text. Special
+    tokens in a text, such as [MASK], are recognised.
 
     Args:
         library: a WordPiece tokenizer of Hugging Face `tokenizers`.
         names: special tokens by their role, if they differ from BERT's.
 
     Raises:
-        ArgumentError: the tokenizer is of another type, or lacks a special token that BERT needs.
+        ArgumentError: the tokenizer is of another type, or lacks [UNK], [CLS] or [SEP].
 
     >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "robots", "trans", "##formers", ","]
     >>> ids = {word: id for id, word in enumerate(words)}
@@ -58,9 +58,9 @@ class WordPieceTokenizer(LibraryTokenizer):
             )
         tokens = {**NAMES, **(names or {})}
         ids = {role: library.token_to_id(token) for role, token in tokens.items()}
-        missing = [tokens[role] for role in NEEDED if ids[role] is None]
+        missing = [tokens[role] for role in REQUIRED if ids[role] is None]
         if library.model.unk_token not in library.get_vocab(with_added_tokens=False):
-            missing.append(library.model.unk_token)  # as an added token it would fail to encode
+            missing.append(library.model.unk_token)  # encoding fails if it is only an added token
         if missing:
             raise ArgumentError(
                 f"a vocabulary without {', '.join(dict.fromkeys(missing))}",
@@ -83,10 +83,10 @@ class WordPieceTokenizer(LibraryTokenizer):
         """Train a tokenizer on a text; the result is deterministic.
 
         Args:
-            pieces: the text in pieces; all are held in memory, so pass a sample of a long text.
+            pieces: the text in pieces. Memory holds all of it, so pass a sample of a long text.
             vocabulary: the number of tokens, special tokens included; the result has fewer if the
                 text has no more pairs to merge.
-            lowercase: whether the tokenizer is uncased, which also removes accents.
+            lowercase: whether to convert to lower case and remove accents.
 
         Raises:
             ArgumentError: the vocabulary is too small for the text's characters.
@@ -101,13 +101,13 @@ class WordPieceTokenizer(LibraryTokenizer):
             raise ArgumentError(
                 f"a vocabulary of {vocabulary}",
                 expected=f"{len(base)} or more",
-                cause=f"{len(NAMES)} special tokens, and each character at the beginning and "
-                "within a word",
+                cause=f"{len(NAMES)} special tokens, and a token for each character that begins a "
+                "word or is within a word",
                 remedy=f"try {max(4096, 2 * len(base))}",
             )
         # The trainer would number characters within words in the order of a hash table, which
-        # differs in each process, and so would merge equally frequent pairs in another order.
-        # Passed as special tokens, they have fixed ids.
+        # differs between processes, and so would the merges of equally frequent pairs. As special
+        # tokens, the characters have fixed ids.
         trainer = trainers.WordPieceTrainer(
             vocab_size=vocabulary, special_tokens=base, show_progress=False
         )
@@ -115,14 +115,14 @@ class WordPieceTokenizer(LibraryTokenizer):
         learned = library.get_vocab(with_added_tokens=False)
         return cls(wordpiece_library(learned, lowercase=lowercase))
 
-    def append_token(self, before: str, token: int) -> str:
-        """Return a text with one more token after it, in the place of a [MASK]."""
+    def append_token(self, text: str, token: int) -> str:
+        """Append a token to the text before a [MASK]; the token replaces the [MASK]."""
         piece = self.token_bytes(token).decode("utf-8", "replace")
         is_inner = piece.startswith("##")  # continues the word before it
-        return (before.rstrip() if is_inner else before) + piece.removeprefix("##")
+        return (text.rstrip() if is_inner else text) + piece.removeprefix("##")
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Return the words of the tokens, separated by spaces; errors as `token_bytes`."""
+        """Return the words of the tokens, separated by spaces; raise as `token_bytes`."""
         ids = list(ids)
         for token in ids:
             self.token_bytes(token)
@@ -136,11 +136,11 @@ def wordpiece_library(
     lowercase: bool = True,
     unknown: str | None = None,
 ) -> tokenizers.Tokenizer:
-    """Create a tokenizer of Hugging Face `tokenizers` from a vocabulary, configured as BERT's.
+    """Create BERT's tokenizer in Hugging Face `tokenizers`, from a vocabulary.
 
     Args:
         vocabulary: the id of each piece.
-        lowercase: whether it is uncased, which also removes accents.
+        lowercase: whether to convert to lower case and remove accents.
         unknown: the piece for unknown words; default [UNK].
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -162,6 +162,6 @@ def _characters(library: tokenizers.Tokenizer, texts: Iterable[str]) -> list[str
         )
     }
     if not words:
-        raise TextError("a text without words", expected="some to learn pieces from")
+        raise TextError("a text without words", expected="words to learn pieces from")
     within = {char for word in words for char in word[1:]}
     return sorted({word[0] for word in words}) + [f"##{char}" for char in sorted(within)]

@@ -1,8 +1,8 @@
-"""The split of a sentence into words, for `heedful explain`, where each token is a word.
+"""Words of a sentence: the tokens of `heedful explain`.
 
-Whitespace separates words, a punctuation mark is a token, and a sign of several code points is one
-token. In scripts without spaces between words (Chinese, Japanese, Thai …) each sign is a token,
-because finding words would take a dictionary. `views/walk/page/words.js` has the same pattern.
+Whitespace separates words. A punctuation mark is a token, and so is an emoji of several characters.
+In scripts without spaces (Chinese, Japanese, Thai …) each character is a token, because splitting
+into words requires a dictionary. `views/walk/page/words.js` has the same pattern.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ WORD = regex.compile(rf"{LETTER}(?:{INSIDE}|{LETTER})*|{FLAG}|{SIGN}")
 
 
 def words(text: str) -> list[str]:
-    """Split a text into words, signs and punctuation marks, without whitespace.
+    """Split a text into words, punctuation marks and other signs, without whitespace.
 
     Raises:
-        TextError: a text of only whitespace, or with half a surrogate pair.
+        TextError: the text has only whitespace, or half a surrogate pair.
 
     >>> words("Don't panic: 3.14 is fine.")
     ["Don't", 'panic', ':', '3.14', 'is', 'fine', '.']

@@ -1,4 +1,4 @@
-"""Floor 4: from a text to a trained model. It writes numbers and files; it draws nothing."""
+"""Training of heedful's models: settings, data, optimizers, the training loop, checkpoints."""
 
 from typing import TYPE_CHECKING
 
@@ -15,34 +15,11 @@ if TYPE_CHECKING:
     from heedful.train.tasks import MaskedWords, NextToken, Task, Translating
 
 __all__ = [
-    "NextToken",
-    "Ended",
-    "Event",
-    "MaskedWords",
-    "PRESETS",
-    "Plan",
-    "Prepared",
-    "Recipe",
-    "Saved",
-    "Step",
-    "Task",
-    "TextSettings",
-    "TrainSettings",
-    "Training",
-    "Translating",
-    "Validation",
-    "begin",
-    "has_plan",
-    "has_run",
-    "new_plan",
-    "open_training",
-    "prepare_run",
-    "preset",
-    "read_metrics",
-    "read_plan",
-    "read_toml",
-    "replace",
-]
+    "Ended", "Event", "MaskedWords", "NextToken", "PRESETS", "Plan", "Prepared", "Recipe",
+    "Saved", "Step", "Task", "TextSettings", "TrainSettings", "Training", "Translating",
+    "Validation", "begin", "has_plan", "has_run", "new_plan", "open_training", "prepare_run",
+    "preset", "read_metrics", "read_plan", "read_toml", "replace",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

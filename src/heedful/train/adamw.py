@@ -1,4 +1,4 @@
-"""torch's AdamW, without the import of torch's compiler."""
+"""AdamW, by torch's fused function, without the import of torch's compiler."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Optimizer = torch.optim.Optimizer
 class AdamW(Optimizer):
     """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101), by torch's fused function.
 
-    Results and names in the state equal those of `torch.optim.AdamW(fused=True)`, bit for bit. That
-    class imports torch's compiler at its first use: a run of 190 steps (12 × 64 tokens, one thread)
-    then took 1.14 times the processor time (median of three pairs). Of a sharded weight, each
-    process updates its own rows.
+    Updates equal those of `torch.optim.AdamW(fused=True)` bit for bit, and the state has the same
+    names. torch's class imports the compiler at its first use, which raised the processor time of
+    a run of 190 steps (12 × 64 tokens, one thread) to 1.14 times (median of three pairs). If a
+    weight is sharded, each process updates only its local rows.
 
     Args:
-        groups: parameter groups: `params`, and settings that differ from the defaults below.
+        groups: parameter groups: `params`, and any of the settings below for this group only.
         lr: learning rate.
         betas: decay rates of the mean of the gradients and of the mean of their squares.
         weight_decay: λ of W ← (1 − lr λ) W.
@@ -49,7 +49,7 @@ class AdamW(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Update the parameters by their gradients; a closure is ignored."""
+        """Update each parameter by its gradient; `closure` is ignored."""
         for group in self.param_groups:
             self._step(group)
 

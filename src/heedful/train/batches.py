@@ -1,4 +1,4 @@
-"""Sampling of batches. Each is a function of its `BatchIndex`, so no random state is stored."""
+"""Selection of a batch's sequences. It depends only on a `BatchIndex`, so no state is stored."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from heedful.processes import Processes
 T = TypeVar("T")
 
 ALL = slice(None)
-SHUFFLING = 2**31 - 1  # in a key: separates the random numbers of epochs from those of steps
+SHUFFLING = 2**31 - 1  # part of a seed: separates random numbers of epochs from those of steps
 
 
 class BatchIndex(NamedTuple):
-    """The index of a batch in a training, which determines its content.
+    """The index of a batch in a training run, which determines its content.
 
-    key: the seed of its random numbers, (seed, step, …). first: how many sequences were drawn
-    before it, if the training split is read in shuffled epochs; None draws every sequence
-    independently.
+    key: the seed of the batch's random numbers, (seed, step, …). first: the number of sequences
+    drawn before this batch, if the training split is read in shuffled epochs; None if every
+    sequence is drawn independently.
     """
 
     key: tuple[int, ...]
@@ -30,7 +30,7 @@ class BatchIndex(NamedTuple):
 
 
 def shuffled_pieces(index: BatchIndex, batch: int, pieces: int) -> list[tuple[int, int]]:
-    """Return the epoch and the piece of each sequence of a batch; an epoch has each piece once.
+    """Return (epoch, piece index) for each sequence of a batch; an epoch has each piece once.
 
     >>> [piece for _, piece in shuffled_pieces(BatchIndex((7, 0), first=0), 3, 4)]
     [3, 0, 2]
@@ -52,13 +52,14 @@ def window_starts(
 ) -> np.ndarray:
     """Return the start positions of `batch` windows of `length` tokens, (B,).
 
-    In shuffled epochs windows do not overlap, and each epoch has its own offset, so that epochs
-    cut the text at different positions. Other windows are drawn from `random`.
+    In shuffled epochs, the windows of one epoch do not overlap. Each epoch starts at a random
+    offset, so that epochs cut the text at different positions. Without epochs (`index.first` is
+    None), `random` draws each start independently.
     """
     if index.first is None:
         return random.integers(0, tokens - length + 1, batch)
     pieces = max(1, tokens // length - 1)
-    offsets = tokens - pieces * length + 1  # so that some epoch reads every token
+    offsets = tokens - pieces * length + 1  # every token is read in some epoch
     return np.array(
         [
             int(np.random.default_rng((index.key[0], epoch, SHUFFLING, 1)).integers(offsets))
@@ -69,7 +70,7 @@ def window_starts(
 
 
 def ordered_rows(tokens: np.ndarray, length: int, batch: int) -> Iterator[np.ndarray]:
-    """Yield all tokens in order, in rows (B, length) without overlap; the last may be shorter."""
+    """Yield all tokens in order, in rows (B, length); the last row may be shorter."""
     end = len(tokens) // length * length
     for start in range(0, end, batch * length):
         yield tokens[start : min(end, start + batch * length)].reshape(-1, length)
@@ -78,11 +79,11 @@ def ordered_rows(tokens: np.ndarray, length: int, batch: int) -> Iterator[np.nda
 
 
 def take_turns(batches: Iterator[T], processes: Processes) -> Iterator[tuple[T, bool]]:
-    """Distribute batches to the processes in turn, the same number to each.
+    """Yield this process's share of the batches; every process gets the same number.
 
     Yields:
-        a batch, and whether it is new: a process without a batch in the last turn gets that turn's
-        last batch once more.
+        (batch, is_new). `is_new` is False if the batches ran out before this process's turn: the
+        process then repeats the last batch of another process.
 
     >>> [list(take_turns(iter("abc"), Processes(rank, 2))) for rank in (0, 1)]
     [[('a', True), ('c', True)], [('b', True), ('c', False)]]

@@ -1,7 +1,7 @@
 """Checkpoints: weights, optimizer state and progress, in one file or in shards.
 
-Batches and dropout depend only on the seed, the step and the number of sequences read before, so
-no random state is saved.
+No random state is saved, because batches and dropout depend only on the seed, the step and the
+number of sequences read before.
 """
 
 from __future__ import annotations
@@ -46,66 +46,68 @@ def save(
         tensors[f"model.{name}"] = parameter.detach()
         for key, tensor in optimizer.state[parameter].items():
             tensors[f"optimizer.{key}.{name}"] = tensor
-    about = dataclasses.asdict(progress) | _run_entry(directory)
+    metadata = dataclasses.asdict(progress) | _run_entry(directory)
     file = directory / CHECKPOINTS["last"]
     if any(map(is_sharded, tensors.values())):
-        save_sharded(directory / SHARDED, tensors, about, processes)
+        save_sharded(directory / SHARDED, tensors, metadata, processes)
         if processes.is_first:
             with save_errors(file):
                 file.unlink(missing_ok=True)
     elif processes.is_first:
-        save_tensors(file, tensors, about)
+        save_tensors(file, tensors, metadata)
         remove_sharded(directory / SHARDED)
 
 
 def save_weights(
     directory: Path, model: nn.Module, progress: Progress, processes: Processes
 ) -> None:
-    """Write the best weights; every process must call this, the first one writes."""
+    """Write the weights to `model.safetensors`; every process must call this, the first writes."""
     gathered = {}
     for name, parameter in parameters_of(model).items():
-        tensor = full_tensor(parameter.detach())  # one at a time: all may not fit on the device
+        tensor = full_tensor(parameter.detach())  # the device may not have room for all at once
         if processes.is_first:
             gathered[name] = tensor.cpu() if is_sharded(parameter) else tensor
     if processes.is_first:
-        about = {"step": progress.step, "validation_loss": progress.best} | _run_entry(directory)
-        save_tensors(directory / CHECKPOINTS["best"], gathered, about)
+        entries = {"step": progress.step, "validation_loss": progress.best} | _run_entry(directory)
+        save_tensors(directory / CHECKPOINTS["best"], gathered, entries)
 
 
 def _run_entry(directory: Path) -> dict[str, str]:
-    """Return the entry with the run's identity; empty if `config.json` names none."""
+    """Return a metadata entry with the run's identity; empty if `config.json` lacks it."""
     run = config_entry(directory, RUN)
     return {RUN: run} if run else {}
 
 
-def latest(directory: Path) -> Path | None:
-    """Return the path of a run's checkpoint: a file, or a directory of shards; None without one."""
+def checkpoint_path(directory: Path) -> Path | None:
+    """Return the run's latest checkpoint, a file or a directory of shards; None without one."""
     return latest_checkpoint(directory / CHECKPOINTS["last"], directory / SHARDED)
 
 
 def load(
     directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, processes: Processes
 ) -> Progress:
-    """Load a checkpoint into model and optimizer, with any number of processes.
+    """Load the checkpoint of a run into model and optimizer; return the run's progress.
+
+    The number of processes may differ from that at the time of saving.
 
     Raises:
-        RunError: there is no checkpoint, or it does not fit this model.
+        RunError: the checkpoint is missing or damaged, or does not fit this model.
     """
-    path = latest(directory) or directory / CHECKPOINTS["last"]
+    path = checkpoint_path(directory) or directory / CHECKPOINTS["last"]
     parameters = parameters_of(model)
 
-    def like(name: str, shape: tuple[int, ...]) -> Tensor:
-        """Return an empty tensor to read into, sharded as its parameter."""
+    def target_of(name: str, shape: tuple[int, ...]) -> Tensor:
+        """Return a tensor to read into, sharded like the parameter."""
         parameter = parameters.get(_split(name)[1])
         if parameter is None or parameter.shape != shape:
             return torch.zeros(shape)
         return torch.zeros_like(parameter)
 
     if path.is_dir():
-        tensors, about = load_sharded(path, like, processes), read_metadata(path)
+        tensors, metadata = load_sharded(path, target_of, processes), read_metadata(path)
     else:
-        tensors, about = load_tensors(path)
-    about.pop(RUN, None)
+        tensors, metadata = load_tensors(path)
+    metadata.pop(RUN, None)
     weights = {_split(name)[1]: t for name, t in tensors.items() if _split(name)[0] is None}
     check_fit(shapes_of(parameters), shapes_of(weights), path)
     for name, tensor in tensors.items():
@@ -114,24 +116,24 @@ def load(
             copy_rows(parameter, tensor)
         else:
             optimizer.state[parameter][key] = _sharded_like(parameter, tensor)
-    if about.keys() != {field.name for field in dataclasses.fields(Progress)}:
+    if metadata.keys() != {field.name for field in dataclasses.fields(Progress)}:
         raise RunError(
             f"{path} lacks the progress of the run",
             cause="a file of another version of heedful",
             remedy="train again with --overwrite",
         )
-    return Progress(**about)
+    return Progress(**metadata)
 
 
 def _split(name: str) -> tuple[str | None, str]:
-    """Split a tensor's name into the optimizer's state, None for a weight, and the parameter."""
-    section, _, rest = name.partition(".")
-    key, _, parameter = rest.partition(".")
-    return (None, rest) if section == "model" else (key, parameter)
+    """Split a tensor's name into (optimizer state or None for a weight, parameter name)."""
+    section, _, suffix = name.partition(".")
+    key, _, parameter = suffix.partition(".")
+    return (None, suffix) if section == "model" else (key, parameter)
 
 
 def _sharded_like(parameter: Tensor, tensor: Tensor) -> Tensor:
-    """Return an optimizer state on the parameter's device, sharded as the parameter."""
+    """Return an optimizer state on the parameter's device, sharded like the parameter."""
     if tensor.shape != parameter.shape or is_sharded(tensor) or not is_sharded(parameter):
         return tensor.to(parameter.device)
     rows = torch.zeros_like(parameter)
@@ -139,17 +141,17 @@ def _sharded_like(parameter: Tensor, tensor: Tensor) -> Tensor:
     return rows
 
 
-def check_of_run(directory: Path) -> None:
-    """Raise a `RunError` if the weights or the checkpoint are another run's, by their headers."""
-    for path in (directory / CHECKPOINTS["best"], latest(directory)):
+def check_run_identity(directory: Path) -> None:
+    """Raise a `RunError` if the weights or the checkpoint in a directory belong to another run."""
+    for path in (directory / CHECKPOINTS["best"], checkpoint_path(directory)):
         if path is None or not path.exists():
             continue
-        if about := read_metadata(path):  # files of other programs have no description
-            check_same_run(path, RUN, about.get(RUN), directory)
+        if metadata := read_metadata(path):  # files of other programs have none
+            check_same_run(path, RUN, metadata.get(RUN), directory)
 
 
 def saved_step(directory: Path) -> int | None:
-    """Return the step of a run's checkpoint; None without one."""
-    path = latest(directory)
+    """Return the step of a run's latest checkpoint; None without one."""
+    path = checkpoint_path(directory)
     step = read_metadata(path).get("step") if path is not None else None
     return step if isinstance(step, int) else None

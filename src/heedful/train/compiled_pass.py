@@ -1,4 +1,4 @@
-"""The training pass compiled by torch, at the first batch, into fewer and larger operations."""
+"""Compilation of a task's loss and its gradient by `torch.compile`."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ if TYPE_CHECKING:
 Loss: TypeAlias = "Callable[[Any, Any, float], torch.Tensor]"  # model, batch, label smoothing
 
 
-def compiled(loss: Loss) -> Loss:
+def compile_loss(loss: Loss) -> Loss:
     """Compile a task's loss of a GPT into one graph, and its gradient into another.
 
-    Each batch shape is compiled separately, when it first occurs. Several threads sum the gradient
-    of the token table in a varying order, so its last digits vary too.
+    Each batch shape is compiled when it first occurs. With several threads, the last digits of the
+    token table's gradient vary from run to run, because the order of summation varies.
 
-    Raises:
-        HeedfulError: at the first call, torch cannot compile the pass on this machine.
-        ArgumentError: at a call, an id outside the vocabulary, which compiled code does not check.
+    The returned function raises:
+        HeedfulError: at the first call, if torch cannot compile the loss on this machine.
+        ArgumentError: if an id is outside the vocabulary, which compiled code does not check, or
+            the batch is longer than the context.
     """
     import torch
     from torch._dynamo.exc import TorchDynamoException
 
     from heedful.models.checks import check_ids
 
-    run = torch.compile(loss, fullgraph=True, dynamic=False)
+    compiled_loss = torch.compile(loss, fullgraph=True, dynamic=False)
 
-    def checked(model: Any, batch: Any, smoothing: float) -> torch.Tensor:
+    def checked_loss(model: Any, batch: Any, smoothing: float) -> torch.Tensor:
         check_ids(batch.inputs, model.config.vocabulary, model.config.context_length)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # advice for the author of the model
-                return run(model, batch, smoothing)
+                return compiled_loss(model, batch, smoothing)
         except TorchDynamoException as error:
             raise HeedfulError(
                 f"torch cannot compile the training pass: {str(error).strip().splitlines()[0]}",
                 remedy="continue with --resume --no-compile",
             ) from error
 
-    return checked
+    return checked_loss

@@ -8,9 +8,11 @@ from typing import TypeAlias
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A training step: its loss in nats per token, learning rate, number of targets and duration.
+    """The numbers of one training step.
 
-    `loss` is that of the step's batch, `mean` the mean over the latest tenth, at most 50 steps.
+    `loss` is the loss on the step's batches, in nats per token. `mean` is the mean loss over the
+    latest tenth of all steps so far (at most 50 steps). `rate` is the learning rate, `tokens` the
+    number of target tokens, `seconds` the duration.
     """
 
     step: int
@@ -23,20 +25,20 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Validation:
-    """A validation over the whole split; `best` if its loss is the lowest so far."""
+    """The loss over the whole validation split; `is_best` if it is the lowest so far."""
 
     step: int
     loss: float
-    best: bool
+    is_best: bool
 
 
 @dataclasses.dataclass(frozen=True)
 class Watched:
-    """The scores of all heads on the watched text: by name, then by call and head.
+    """The scores of all heads on the watched text: `scores[name][call][head]`.
 
-    `scores` has entropy, previous, induction and sink, as `heedful heads` defines them, and
-    largest_logit, the largest scaled product of a query and a key before softmax. A score that the
-    text does not define is None, such as induction without a repeated token.
+    The names are entropy, previous, induction and sink, which `heedful heads` defines, and
+    largest_logit, the largest scaled product of a query and a key before softmax. A score is None
+    if the text does not define it, such as induction without a repeated token.
     """
 
     step: int
@@ -52,15 +54,15 @@ class Saved:
 
 @dataclasses.dataclass(frozen=True)
 class Noticed:
-    """A notice for the user, as a sentence."""
+    """A message for the user, as a sentence."""
 
     step: int
-    words: str
+    message: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """The end of training: "finished", "early" (no lower validation loss) or "stopped"."""
+    """The end of training; `why` is "finished", "early" (early stopping) or "stopped"."""
 
     step: int
     why: str

@@ -1,7 +1,8 @@
 """Services that plot a run while it trains: TensorBoard, Weights & Biases and trackio.
 
-Each is a function of the run directory, the recipe and the step at which training starts. It
-returns a function that logs the numbers of a step, one that finishes, and where to see the run.
+Each service is a function of the run directory, the recipe and the step at which training starts.
+It returns a `Service`: a function that logs the numbers of a step, a function that closes the
+service, and a text that tells the user where to see the run.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from heedful.train.run_files import LOGS, WATCHED
 from heedful.train.settings import Recipe
 
 Service: TypeAlias = "tuple[Callable[[dict[str, float], int], object], Callable[[], object], str]"
-# Names of the metrics in services, which group them by the part before the slash
+# Names of the metrics in services, which group metrics by the part before the slash
 NAMES = {
     "loss": "train/loss",
     "mean_loss": "train/mean_loss",
@@ -31,7 +32,7 @@ NAMES = {
 
 
 def tensorboard(directory: Path, recipe: Recipe, step: int) -> Service:
-    """Write event files to `logs/tensorboard`; after a resume, repeated steps replace old ones."""
+    """Write event files to `logs/tensorboard`; steps repeated after a resume replace older ones."""
     from torch.utils.tensorboard import SummaryWriter
 
     folder = directory / LOGS / "tensorboard"
@@ -46,7 +47,7 @@ def tensorboard(directory: Path, recipe: Recipe, step: int) -> Service:
 
 
 def wandb(directory: Path, recipe: Recipe, step: int) -> Service:
-    """Log to a run of Weights & Biases, which ignores steps that it already has."""
+    """Log to a run of Weights & Biases, which ignores repeated steps."""
     import wandb
 
     name, config = directory.resolve().name, recipe.to_dict()
@@ -58,7 +59,7 @@ def wandb(directory: Path, recipe: Recipe, step: int) -> Service:
 
 
 def trackio(directory: Path, recipe: Recipe, step: int) -> Service:
-    """Log to trackio's database on this machine, or where its environment variables say."""
+    """Log to trackio's database, on this machine or the server that its environment names."""
     import trackio
 
     project = recipe.train.log_project
@@ -66,16 +67,16 @@ def trackio(directory: Path, recipe: Recipe, step: int) -> Service:
     run = trackio.init(
         project=project, name=name, config=recipe.to_dict(), resume="allow", embed=False
     )
-    where = f"in project {project}; `trackio show --project {project}` shows it"
-    return run.log, run.finish, where
+    location = f"in project {project}; `trackio show --project {project}` shows it"
+    return run.log, run.finish, location
 
 
 def _id(directory: Path) -> str:
-    """Return the run's id in services, from its start time, so that no two runs share a curve."""
+    """Return the run's id in services, made of its start time, so that no two runs share an id."""
     return f"{(directory / 'config.json').stat().st_mtime_ns:x}"
 
 
-# By their names in `--log`, which are also the names of the packages and of the extras
+# By name in `--log`, which is also the name of the package and of heedful's extra
 SERVICES: dict[str, Callable[[Path, Recipe, int], Service]] = {
     "tensorboard": tensorboard,
     "wandb": wandb,
@@ -94,32 +95,32 @@ class Logs:
         self._services: dict[str, Service] = {}
         make_directory(directory / LOGS)
         for name in services_of(recipe.train.log):
-            with self._without_if_failing(name):
+            with self._drop_on_error(name):
                 self._services[name] = SERVICES[name](directory, recipe, step)
                 self.notices.append(f"{name}: {self._services[name][-1]}")
 
     def __call__(self, line: Mapping[str, Any]) -> None:
         """Send a line of the metrics to each service."""
         for name, (log, _, _) in list(self._services.items()):
-            with self._without_if_failing(name):
+            with self._drop_on_error(name):
                 log(numbers_of(line), line["step"])
 
     def end(self) -> None:
-        """Finish all services: wait until they have written or sent their data."""
+        """Close all services, and wait until they have written or sent their data."""
         while self._services:
             name, (_, finish, _) = self._services.popitem()
-            with self._without_if_failing(name):
+            with self._drop_on_error(name):
                 finish()
 
     @contextmanager
-    def _without_if_failing(self, name: str) -> Iterator[None]:
+    def _drop_on_error(self, name: str) -> Iterator[None]:
         try:
             with redirect_stdout(io.StringIO()):
                 yield
         except Exception as error:  # services raise errors of any type
             self._services.pop(name, None)
             reason = " ".join(str(error).split()) or type(error).__name__
-            self.notices.append(f"{name}: {reason}; training goes on without it.")
+            self.notices.append(f"{name}: {reason}; training continues without it.")
 
 
 def numbers_of(line: Mapping[str, Any]) -> dict[str, float]:
@@ -139,7 +140,7 @@ def numbers_of(line: Mapping[str, Any]) -> dict[str, float]:
 
 
 def services_of(log: str | None) -> list[str]:
-    """Return the names in `--log`, which are separated by commas.
+    """Return the service names in the value of `--log`, which separates them by commas.
 
     Raises:
         ArgumentError: a service is unknown, or its package is not installed.
@@ -149,7 +150,7 @@ def services_of(log: str | None) -> list[str]:
         if name not in SERVICES:
             raise ArgumentError(f"log = {name!r}", expected=nearest(name, SERVICES))
         spec = importlib.util.find_spec(name)
-        if spec is None or spec.origin is None:  # without an origin: a plain folder of that name
+        if spec is None or spec.origin is None:  # no origin: a folder of this name, not a package
             raise ArgumentError(
                 f"--log {name} without the package {name}",
                 remedy=f'pip install "heedful[{name}]"',

@@ -1,6 +1,7 @@
-"""The training loop: a generator of events, each step a function of the state, seed and step.
+"""The training loop: a generator of events, which also writes metrics and checkpoints.
 
-It writes metrics and checkpoints; its caller displays them.
+A step depends only on the state (weights, optimizer state, progress), the seed and the step number,
+so a resumed run equals an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from heedful.models import GPT, Bert, Seq2Seq
 from heedful.processes import Processes
 from heedful.train import checkpoint
 from heedful.train.batches import BatchIndex, take_turns
-from heedful.train.checkpoint import latest, saved_step
-from heedful.train.compiled_pass import Loss, compiled
+from heedful.train.checkpoint import checkpoint_path, saved_step
+from heedful.train.compiled_pass import Loss, compile_loss
 from heedful.train.events import Ended, Event, Noticed, Saved, Step, Validation, Watched
 from heedful.train.metrics import Line, Metrics, Progress
 from heedful.train.optimizers import make_optimizer, rate_factor, set_rates
@@ -37,26 +38,26 @@ from heedful.train.watch import remove_recordings_after
 if TYPE_CHECKING:
     from heedful.train.watch import Watch
 
-# The size of a validation batch, if a training batch is smaller: logits (32 MB in float32), and on
-# a CPU tokens, so that their states stay in the caches
+# Size of a validation batch, unless a training batch is larger: the number of logits (32 MB in
+# float32), and on a CPU also the number of tokens, so that hidden states fit into the CPU's caches
 VALIDATION_LOGITS, VALIDATION_TOKENS = 1 << 23, 1 << 13
 
 
 class Training:
-    """The training of a run in a directory; `events` trains and yields what happens.
+    """The training of a model in a run directory; iterate over `events` to train.
 
     Args:
-        directory: the run directory, for `model.safetensors` (the best weights),
-            `state/last.safetensors` and `metrics.jsonl`.
-        model: the model, on its device, unless it will be sharded.
-        task: what the model is trained on.
-        settings: how to train.
+        directory: the run directory, where `model.safetensors` (the best weights), a checkpoint
+            (in `state/`) and `metrics.jsonl` are written.
+        model: the model, already on `device`, unless it will be sharded.
+        task: the data and the loss.
+        settings: the settings of the training.
         processes: the processes that train together, each on its own sequences of a batch; default
-            this one alone. All yield the same events; the first one writes the files.
-        device: where to train; default the model's device.
+            this process alone. All yield the same events; the first one writes the files.
+        device: the device to train on; default the model's device.
 
-    If `watch` is set, the heads are scored on its text during training. `callbacks` are called with
-    each line of `metrics.jsonl`, in the process that writes it.
+    Set `watch` to score the heads on a text during training. Append functions to `callbacks` to
+    receive each line of `metrics.jsonl`, in the process that writes the file.
     """
 
     def __init__(
@@ -71,34 +72,34 @@ class Training:
         self.directory, self.model, self.task, self.settings = directory, model, task, settings
         self.processes = processes or Processes()
         self.device = device or next(model.parameters()).device
-        self.products = choose_matmul_dtype(settings.precision, self.device)
+        self.matmul_dtype = choose_matmul_dtype(settings.precision, self.device)
         self.runner = model_runner(model, self.processes, self.device, settings.shard)
-        self.optimizer = make_optimizer(model, settings, self.processes, self.products)
+        self.optimizer = make_optimizer(model, settings, self.processes, self.matmul_dtype)
         self.watch: Watch | None = None
         self.callbacks: list[Callable[[Line], None]] = []
         self.parameters = list(model.parameters())
-        self._training_loss = compiled(task.loss) if settings.compile else task.loss
+        self._training_loss = compile_loss(task.loss) if settings.compile else task.loss
         self.progress = Progress()
-        self._stopping = self._all_stopping = False
+        self._stop_requested = self._stop_agreed = False
 
     def restore(self) -> bool:
-        """Restore the last checkpoint; return False if there is none."""
-        if latest(self.directory) is None:
+        """Restore the latest checkpoint; return False if there is none."""
+        if checkpoint_path(self.directory) is None:
             return False
         self.progress = checkpoint.load(self.directory, self.model, self.optimizer, self.processes)
         return True
 
     def stop(self) -> None:
-        """Save and end after the current step, in all processes."""
-        self._stopping = True
-        self._all_stopping = self.processes.is_single
+        """Request that training saves and ends after the current step, in all processes."""
+        self._stop_requested = True
+        self._stop_agreed = self.processes.is_single
 
     def events(self) -> Iterator[Event]:
-        """Train until the last step, an early stop, or `stop`; yield what happens.
+        """Train until the last step, an early stop, or `stop`; yield an event for each action.
 
-        Hold the lock of `heedful.train.run_directory.owning` meanwhile.
+        The caller must hold the lock `heedful.train.run_directory.lock_run` while it iterates.
         """
-        keep_freed_memory()
+        reuse_freed_memory()
         metrics = Metrics(
             self.directory / METRICS,
             self.progress,
@@ -114,20 +115,20 @@ class Training:
         self.model.train()
         if self.processes.is_first:
             remove_recordings_after(self.directory, self.progress.watched)
-        saved = self.progress.step
+        saved_at = self.progress.step
         if metrics.is_truncated:
-            words = f"{METRICS} has lost lines up to step {saved:,}; training goes on without them."
-            yield Noticed(saved, words)
+            lost = f"{METRICS} has lost lines up to step {saved_at:,}"
+            yield Noticed(saved_at, f"{lost}; training continues without them.")
         if self.settings.compile:
-            yield Noticed(saved, "The first step takes long: the training pass is compiled in it.")
+            yield Noticed(saved_at, "The first step takes long, because it compiles the model.")
         while True:
             yield from self._validate(metrics)
             reason, step = self._end_reason(), self.progress.step
-            if reason != "stopped":  # the user is waiting: heads are scored when the run resumes
-                yield from self._watch_heads(metrics, last=reason == "early")
-            if reason or (step % self.settings.save_every == 0 and step != saved):
+            if reason != "stopped":  # on a stop, scoring waits for the resumed run
+                yield from self._watch_heads(metrics, is_last=reason == "early")
+            if reason or (step % self.settings.save_every == 0 and step != saved_at):
                 yield self._save()
-                saved = step
+                saved_at = step
             if reason:
                 yield Ended(step, reason)
                 return
@@ -136,7 +137,7 @@ class Training:
     def evaluate(self, data: Any) -> float | None:
         """Return the mean loss over a split, in nats per token, or None if a stop was requested.
 
-        Labels are not smoothed, so that runs can be compared.
+        Labels are not smoothed, so that runs with different smoothing can be compared.
         """
         self.model.eval()
         try:
@@ -145,13 +146,16 @@ class Training:
             self.model.train()
 
     def _mean_loss(self, data: Any) -> float | None:
-        """Evaluate in turns; a process without a batch repeats the last, as all run together."""
+        """Compute the mean loss over a split; each process evaluates a share of the batches.
+
+        A process without a batch repeats another's, because collectives need every process.
+        """
         total, count = 0.0, 0
         tokens = VALIDATION_LOGITS // self.model.config.vocabulary
         if self.device.type == "cpu":
             tokens = min(tokens, VALIDATION_TOKENS)
-        most = max(self.settings.batch, tokens // self.task.context_length)
-        for batch, is_new in take_turns(self.task.in_order(data, most), self.processes):
+        batch_size = max(self.settings.batch, tokens // self.task.context_length)
+        for batch, is_new in take_turns(self.task.in_order(data, batch_size), self.processes):
             if self._should_stop():
                 return None
             targets = self.task.target_count(batch)
@@ -163,13 +167,13 @@ class Training:
 
     def _should_stop(self) -> bool:
         """Whether a stop was requested in any process."""
-        if not (self.processes.is_single or self._all_stopping):
-            self._all_stopping = self.processes.any(self._stopping, self.device)
-        return self._all_stopping
+        if not (self.processes.is_single or self._stop_agreed):
+            self._stop_agreed = self.processes.any(self._stop_requested, self.device)
+        return self._stop_agreed
 
     def _step(self, metrics: Metrics) -> Step:
         settings, step = self.settings, self.progress.step
-        began = time.perf_counter()
+        start = time.perf_counter()
         set_rates(self.optimizer, step, settings)
         for parameter in self.parameters:
             parameter.grad = None
@@ -182,25 +186,25 @@ class Training:
         self.progress.step += 1
         rate = settings.learning_rate * rate_factor(step, settings)
         mean = metrics.write_step(step + 1, loss, rate)
-        return Step(step + 1, loss, mean, rate, tokens, time.perf_counter() - began)
+        return Step(step + 1, loss, mean, rate, tokens, time.perf_counter() - start)
 
     def _sum_over_processes(self, parts: list[tuple[float, int]]) -> tuple[float, int]:
-        """Sum loss and targets over the processes, and share requests to stop, in one message."""
+        """Sum losses and numbers of targets over the processes; also exchange requests to stop."""
         loss, targets = (sum(numbers) for numbers in zip(*parts, strict=True))
         if self.processes.is_single:
             return loss, targets
-        numbers = [loss, targets, float(self._stopping)]
+        numbers = [loss, targets, float(self._stop_requested)]
         loss, targets, stopping = self.processes.all_reduce(numbers, self.device)
-        self._all_stopping = self._all_stopping or stopping > 0
+        self._stop_agreed = self._stop_agreed or stopping > 0
         return loss, int(targets)
 
-    def _check_finite(self, subject: str, value: float) -> None:
-        """Raise an error if the value is not finite, before such weights are saved."""
+    def _check_finite(self, quantity: str, value: float) -> None:
+        """Raise a `HeedfulError` if a value is not finite, so that bad weights are never saved."""
         if math.isfinite(value):
             return
         step = saved_step(self.directory)
         raise HeedfulError(
-            f"the {subject} {value} after {self.progress.step:,} steps",
+            f"the {quantity} {value} after {self.progress.step:,} steps",
             cause="a learning rate that is too high",
             remedy="train again with --overwrite and a lower --learning-rate"
             if step is None
@@ -209,10 +213,11 @@ class Training:
         )
 
     def _backward(self, part: int) -> tuple[float, int]:
-        """Accumulate one batch's gradient; return its part of the loss, and its targets.
+        """Accumulate one batch's gradient; return its part of the loss and its number of targets.
 
-        Each process takes its own rows of the batch. torch averages gradients over the processes,
-        so the loss is weighted by the share of targets times the number of processes.
+        Each process uses its own rows of the batch. torch averages the gradients over the
+        processes. Each process first multiplies its loss by (its share of the batch's targets ×
+        the number of processes), so the average is the gradient of the mean over all targets.
         """
         settings, processes, task = self.settings, self.processes, self.task
         key = settings.seed, self.progress.step, part
@@ -222,9 +227,9 @@ class Training:
         self.progress.read += settings.batch
         dropout = key if processes.is_first else (*key, processes.rank)
         _seed_dropout(int(np.random.default_rng(dropout).integers(2**63)), self.device)
-        with self.runner.accumulating(is_last=part == settings.accumulation - 1):
-            training = self.runner.run_training
-            loss = self._loss(training, self._training_loss, batch, settings.label_smoothing)
+        with self.runner.accumulate(is_last=part == settings.accumulation - 1):
+            run = self.runner.run_training
+            loss = self._loss(run, self._training_loss, batch, settings.label_smoothing)
             loss = loss / settings.accumulation
             if not processes.is_single:
                 loss = loss * (task.target_share(settings.batch, index, rows) * processes.size)
@@ -233,7 +238,7 @@ class Training:
 
     def _loss(self, run: Any, loss: Loss, batch: Any, smoothing: float) -> torch.Tensor:
         batch = type(batch)(*(tensor.to(self.device) for tensor in batch))
-        is_bfloat16 = self.products == torch.bfloat16
+        is_bfloat16 = self.matmul_dtype == torch.bfloat16
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_bfloat16):
             return run(loss, batch, smoothing)
 
@@ -246,29 +251,30 @@ class Training:
         if loss is None:
             return
         self._check_finite("validation loss is", loss)
-        best = loss < progress.best
+        is_best = loss < progress.best
         progress.evaluated = progress.step
-        progress.waited = 0 if best else progress.waited + 1
-        if best:
+        progress.waited = 0 if is_best else progress.waited + 1
+        if is_best:
             progress.best, progress.best_step = loss, progress.step
             self._save_weights()
         metrics.write(step=progress.step, validation_loss=loss)
-        yield Validation(progress.step, loss, best)
+        yield Validation(progress.step, loss, is_best)
 
-    def _watch_heads(self, metrics: Metrics, last: bool) -> Iterator[Watched]:
+    def _watch_heads(self, metrics: Metrics, is_last: bool) -> Iterator[Watched]:
+        """Score the heads if it is due, or if `is_last`."""
         step = self.progress.step
         if self.watch is None or step == self.progress.watched:
             return
-        if not (last or step in self.watch.steps):
+        if not (is_last or step in self.watch.steps):
             return
-        saves = self.processes.is_first
-        watched = self.watch.record_step(self.runner, self.directory, step, saves=saves)
+        save = self.processes.is_first
+        watched = self.watch.record_step(self.runner, self.directory, step, save=save)
         self.progress.watched = step
         metrics.write(step=step, watched=watched.scores)
         yield watched
 
     def _end_reason(self) -> str | None:
-        if self._all_stopping:
+        if self._stop_agreed:
             return "stopped"
         if self.progress.step >= self.settings.steps:
             return "finished"
@@ -279,7 +285,7 @@ class Training:
         size = float(full_tensor(nn.utils.get_total_norm([p.detach() for p in self.parameters])))
         self._check_finite("norm of the weights is", size)
         checkpoint.save(self.directory, self.model, self.optimizer, self.progress, self.processes)
-        if self.progress.best_step < 0:  # without validation, the last weights count as the best
+        if self.progress.best_step < 0:  # no validation: the last weights are saved as the best
             self._save_weights()
         return Saved(self.progress.step)
 
@@ -289,19 +295,20 @@ class Training:
 
 def _seed_dropout(seed: int, device: torch.device) -> None:
     if device.type == "cpu":
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed also prepares every GPU
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed also seeds every GPU
     else:
         torch.manual_seed(seed)
 
 
-def keep_freed_memory() -> None:
-    """Let glibc keep freed memory for reuse, in this process.
+def reuse_freed_memory() -> None:
+    """Make glibc reuse freed memory in this process instead of returning it to the system.
 
-    Each step allocates and frees the same tensors. By default glibc returns large ones to the
-    system, which clears their pages again: a step of 12 × 64 tokens then took 1.06 times the
-    processor time (median of 14 pairs). Peak memory is the same. Without glibc, do nothing.
+    Each step allocates and frees tensors of the same sizes. By default glibc returns large ones to
+    the system, which must clear the pages at the next allocation: a step of 12 × 64 tokens then
+    took 1.06 times the processor time (median of 14 pairs). Peak memory is the same. Without glibc
+    this function does nothing.
     """
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD: freed bytes at the heap's end
-        libc.mallopt(-3, 32 << 20)  # M_MMAP_THRESHOLD, the most that glibc allows
+        libc.mallopt(-3, 32 << 20)  # M_MMAP_THRESHOLD: the maximum that glibc allows

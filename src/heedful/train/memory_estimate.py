@@ -1,4 +1,4 @@
-"""An estimate of training memory, from the model's parameters and the batch."""
+"""An estimate of the memory for training, from the model's shape and the batch size."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.train.settings import TrainSettings
 
 Config = GPTConfig | BertConfig | Seq2SeqConfig
-CGROUP = Path("/sys/fs/cgroup/memory.max")  # the memory limit of a container
+CGROUP = Path("/sys/fs/cgroup/memory.max")  # contains the memory limit of a container, in bytes
 
 
 def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
-    """Estimate the bytes that training uses in each process, mostly within a third of the truth.
+    """Estimate the bytes that training uses in each process; the error is mostly below a third.
 
-    All numbers are float32. Each parameter needs four: itself, its gradient and two of the
-    optimizer's; Muon needs two more while it orthogonalises matrices. Each token needs the numbers
-    that a block stores for its gradient, and three per logit (in a BERT for 15 % of the tokens).
+    All numbers are float32. Each parameter needs four numbers: the weight, its gradient and two of
+    the optimizer. Muon needs two more while it orthogonalises matrices. Each token needs the
+    activations that every block stores for the backward pass, and three numbers for each logit (in
+    a BERT, only 15 % of the tokens have logits).
 
     Args:
-        config: the model's shape.
-        settings: the batch and the optimizer.
+        config: the architecture of the model.
+        settings: the batch size and the optimizer.
         processes: the number of processes that train the model together.
 
     >>> gpt2 = GPTConfig(vocabulary=50257, width=768, layers=12, heads=12)
@@ -48,7 +49,7 @@ def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
 
 
 def parameters(config: Config) -> int:
-    """Return the number of a model's parameters, without norms and biases.
+    """Return the number of a model's parameters, without those of norms and biases.
 
     >>> parameters(GPTConfig(vocabulary=50257, width=768, layers=12, heads=12))
     123532032
@@ -74,23 +75,23 @@ def _hidden(config: Config) -> int:
 
 
 def _blocks(config: Config) -> int:
-    """Return the number of blocks, of encoder and decoder together."""
+    """Return the number of blocks; encoder and decoder count together."""
     if isinstance(config, Seq2SeqConfig):
         return config.layers + (config.decoder_layers or config.layers)
     return config.layers
 
 
 def check_memory(config: Config, settings: TrainSettings, device: str, processes: int = 1) -> None:
-    """Check that the device has enough memory for a training.
+    """Check that the device has enough memory for a training run.
 
     Args:
-        config: the model's shape, as far as it is known.
-        settings: the settings of the training.
-        device: a device's name, as returned by `choose_device`.
-        processes: the number of processes, each on such a device.
+        config: the architecture; its vocabulary may be a lower bound before the text is read.
+        settings: the batch size and the optimizer.
+        device: the name of the device, such as "cpu" or "cuda:0".
+        processes: the number of processes that train together.
 
     Raises:
-        ArgumentError: training needs more than the device's total memory.
+        ArgumentError: a process needs more than the device's total memory.
     """
     needed, available = memory(config, settings, processes), machine_memory(device)
     if available is not None and needed > available:
@@ -104,16 +105,16 @@ def check_memory(config: Config, settings: TrainSettings, device: str, processes
 
 
 def machine_memory(device: str) -> int | None:
-    """Return a device's total memory in bytes, for a CPU the machine's; None if unknown."""
+    """Return a device's total memory in bytes (for a CPU, the machine's); None if unknown."""
     if device.startswith("cuda"):
         import torch
 
         return int(torch.cuda.get_device_properties(device).total_memory)
     try:
         available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # Windows has no such call
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
         return None
-    with suppress(OSError, ValueError):  # a ValueError for "max": no limit
+    with suppress(OSError, ValueError):  # the file contains "max" if there is no limit
         available = min(available, int(CGROUP.read_text()))
     return available
 

@@ -1,4 +1,4 @@
-"""A run's progress, and `metrics.jsonl`: a line for every step, validation and watched step."""
+"""A run's progress, and `metrics.jsonl`: a line for every step, validation and scoring of heads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from heedful.files.checksums import digits
 from heedful.files.run_identity import RUN, config_entry
 from heedful.train.run_files import WATCHED
 
-MOST_AVERAGED = 50  # steps
+MAX_AVERAGED = 50  # maximum number of steps to average
 INF = float("inf")
 LINE = re.compile(rb'(.*), "crc32": "([0-9a-f]{8})"\}')
 Line = dict[str, Any]
@@ -27,12 +27,12 @@ Line = dict[str, Any]
 
 @dataclasses.dataclass
 class Progress:
-    """A run's progress.
+    """A run's progress, which is saved in its checkpoint.
 
     `step` is the number of completed steps, `evaluated` the step of the last validation. `best` is
     the lowest validation loss (nats per token), `best_step` its step, and `waited` the number of
-    validations since. `watched` is the step at which the heads were last scored. `read` is the
-    number of sequences that all processes have read: the position in shuffled epochs.
+    validations since then. `watched` is the step at which the heads were last scored. `read` is the
+    number of sequences that all processes together have read: the position in shuffled epochs.
     """
 
     step: int = 0
@@ -44,7 +44,7 @@ class Progress:
     read: int = 0
 
     def covers(self, line: Mapping[str, Any]) -> bool:
-        """Whether a line of the metrics belongs to completed work; later work will be repeated."""
+        """Whether a line belongs to this progress; a resumed run writes the later lines again."""
         if "validation_loss" in line:
             return bool(line["step"] <= self.evaluated)
         return bool(line["step"] <= (self.watched if WATCHED in line else self.step))
@@ -53,27 +53,28 @@ class Progress:
 def averaging_window(step: int) -> int:
     """Return the number of latest steps over which the displayed training loss is averaged.
 
-    It is a tenth of all steps, so that the mean follows the early fall, and at most 50.
+    It is a tenth of `step`, the number of steps so far, but at most 50. So the mean follows the
+    fast fall of the loss in the first steps.
 
     >>> averaging_window(3), averaging_window(100), averaging_window(5000)
     (1, 10, 50)
     """
-    return min(MOST_AVERAGED, -(-step // 10))
+    return min(MAX_AVERAGED, -(-step // 10))
 
 
 class Metrics:
     """Writes `metrics.jsonl`, one JSON object per line.
 
-    A step's `loss` is the loss of its batch, its `mean_loss` an average (`averaging_window`).
-    `crc32` is computed over the line and the checksum of the line before, which for the first line
-    is that of the run's identity: lost lines and lines of other runs are detected. `is_truncated`
-    is whether the last lines up to `progress` are lost.
+    A step's `loss` is the loss on its batches, `mean_loss` an average (see `averaging_window`).
+    The checksum `crc32` of a line covers the line and the previous line's checksum; the first line
+    starts from the checksum of the run's identity. So lost lines and lines of other runs are
+    detected. `is_truncated` is True if lines of the last steps before `progress` are lost.
 
     Args:
-        path: the file, continued from `progress`; later and incomplete lines are removed.
-        progress: the run's progress.
-        is_writer: False in all but one of several processes, which have the same numbers.
-        callbacks: called with every written line.
+        path: the file; lines after `progress` and incomplete lines are removed from it.
+        progress: the progress from which the run continues.
+        is_writer: whether this process writes the file; one of several processes does.
+        callbacks: functions that are called with every line.
 
     Raises:
         RunError: the file is damaged.
@@ -89,15 +90,15 @@ class Metrics:
     ) -> None:
         lines = [line for line in read_metrics(path) if progress.covers(line)]
         self._checksum, self._callbacks = _checksum_of_run(path), callbacks
-        last = {"loss": progress.step, "validation_loss": progress.evaluated}
-        last[WATCHED] = progress.watched
+        last_steps = {"loss": progress.step, "validation_loss": progress.evaluated}
+        last_steps[WATCHED] = progress.watched
         self.is_truncated = not all(
             any(name in line and line["step"] == step for line in lines)
-            for name, step in last.items()
+            for name, step in last_steps.items()
             if step > 0
         )
         losses = ((line["step"], line["loss"]) for line in lines if "loss" in line)
-        self._losses = deque(losses, MOST_AVERAGED)
+        self._losses = deque(losses, MAX_AVERAGED)
         self._path = path if is_writer else Path(os.devnull)
         if is_writer:
             with atomic_write(path) as file:
@@ -127,14 +128,14 @@ class Metrics:
 
     def close(self) -> None:
         """Close the file."""
-        with suppress(OSError):  # of a full disk, which `write` has reported
+        with suppress(OSError):  # a full disk, already reported by `write`
             self._file.close()
 
 
 def read_metrics(path: Path) -> list[Line]:
-    """Return the lines of a `metrics.jsonl`; none if there is no file.
+    """Return the lines of a `metrics.jsonl`, without checksums; empty if the file is missing.
 
-    An incomplete last line, as a killed process leaves it, is ignored.
+    An incomplete last line, which a killed process may leave, is ignored.
 
     Raises:
         RunError: a line is damaged, or lines before it are lost.
@@ -151,9 +152,9 @@ def read_metrics(path: Path) -> list[Line]:
         checksum = zlib.crc32(body, checksum)
         if match is None or checksum != int(match[2], 16):
             raise RunError(
-                f"line {number} of {path} is not what was written, or one before it is lost",
+                f"line {number} of {path} is damaged, or a line before it is lost",
                 cause="a damaged file, or one of another version of heedful",
-                remedy="remove the file: training does not need it, and --resume continues without",
+                remedy="remove the file: training can be resumed without it",
             )
         lines.append(json.loads(body))
     return lines

@@ -15,12 +15,13 @@ from heedful.processes import Processes
 from heedful.train.adamw import AdamW
 from heedful.train.parallel import all_gather, is_sharded, local_rows, map_distributed, overlap
 
-AT_ONCE, MOST_AT_ONCE = 1 << 27, 1 << 29  # numbers to orthogonalise at once, per process; in all
-# a, b, c of a X + b (X Xᵀ) X + c (X Xᵀ)² X for each iteration: the first three of the five of
+# How many numbers are orthogonalised at a time: per process, and the maximum of all processes
+CHUNK, MAX_CHUNK = 1 << 27, 1 << 29
+# a, b, c of a X + b (X Xᵀ) X + c (X Xᵀ)² X in each iteration: the first three of five in
 # modded-nanogpt's medium track (by You Jiacheng). Singular values ≥ 0.01 end between 0.5 and 1.2.
 COEFFICIENTS = ((4.0848, -6.8946, 2.9270), (3.9505, -6.3029, 2.6377), (3.7418, -5.5913, 2.3037))
 
-# A matrix: its parameter, its first row there, and its direction of descent
+# A matrix: its parameter, the index of its first row in the parameter, and its descent direction
 Part: TypeAlias = tuple[Tensor, int, Tensor]
 
 
@@ -32,18 +33,18 @@ class Muon(AdamW):
         B ← μ B + (1 − μ) G
         W ← (1 − r λ) W − r √max(1, rows / columns) · orthogonalise((1 − μ) G + μ B)
 
-    so each step has the same size in all directions of the matrix. Sources: Jordan et al. 2024,
-    *Muon: an optimizer for hidden layers in neural networks* (kellerjordan.github.io/posts/muon);
-    weight decay: Liu et al. 2025 (arXiv:2502.16982). Matrices of one shape are processed together.
+    so an update has nearly equal singular values. Matrices of equal shape are processed together.
+    Sources: Jordan et al. 2024, *Muon: an optimizer for hidden layers in neural networks*
+    (kellerjordan.github.io/posts/muon); weight decay: Liu et al. 2025 (arXiv:2502.16982).
 
     Args:
-        groups: parameter groups. A group with `parts` is for Muon: `parts` has, for each of
-            `params`, the numbers of rows of the matrices in it, such as a fused query, key and
-            value. Groups without `parts` are for AdamW.
+        groups: parameter groups. A group with `parts` is updated by Muon, any other by AdamW.
+            `parts` has a tuple for each of `params`: the row counts of the matrices stacked in
+            it, such as query, key and value in a fused projection.
         momentum: μ.
-        processes: the processes that train together, among which the work is divided.
-        products: the type in which matrices are orthogonalised, bfloat16 in Jordan's code; default
-            their own.
+        processes: the processes that train together and divide the work; default this one alone.
+        matmul_dtype: the type in which matrices are orthogonalised (bfloat16 in Jordan's code);
+            default the type of the parameter.
         defaults: arguments of `AdamW`.
 
     >>> weight = nn.Parameter(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
@@ -60,11 +61,11 @@ class Muon(AdamW):
         *,
         momentum: float = 0.95,
         processes: Processes | None = None,
-        products: torch.dtype | None = None,
+        matmul_dtype: torch.dtype | None = None,
         **defaults: Any,
     ) -> None:
         super().__init__([{"momentum": momentum, **group} for group in groups], **defaults)
-        self.processes, self.products = processes or Processes(), products
+        self.processes, self.matmul_dtype = processes or Processes(), matmul_dtype
 
     def _step(self, group: dict[str, Any]) -> None:
         if "parts" not in group:
@@ -72,8 +73,8 @@ class Muon(AdamW):
             return
         rows = dict(zip(group["params"], group["parts"], strict=True))
         trained = (parameter for parameter in rows if parameter.grad is not None)
-        at_once = min(AT_ONCE * self.processes.size, MOST_AT_ONCE)  # work for every process
-        for chunk in chunked_by_size(trained, at_once):
+        size = min(CHUNK * self.processes.size, MAX_CHUNK)
+        for chunk in chunked_by_size(trained, size):
             directions = [self._nesterov(parameter, group) for parameter in chunk]
             if any(map(is_sharded, chunk)):
                 directions = all_gather(directions, list(map(len, chunk)), self.processes)
@@ -85,7 +86,7 @@ class Muon(AdamW):
             self._subtract(list(by_shape.values()), group["lr"])
 
     def _nesterov(self, parameter: Any, group: dict[str, Any]) -> Tensor:
-        """Decay the local rows, update their momentum, and return Nesterov's direction."""
+        """Apply weight decay and update the momentum of local rows; return Nesterov's direction."""
         state = self.state[parameter]
         if "mean" not in state:
             state["mean"] = torch.zeros_like(parameter)
@@ -95,7 +96,7 @@ class Muon(AdamW):
         return gradient.lerp(mean, group["momentum"])
 
     def _subtract(self, by_shape: list[list[Part]], rate: float) -> None:
-        """Subtract the orthogonalised directions; each list has matrices of one shape."""
+        """Subtract the orthogonalised directions from the parameters, one list for each shape."""
         stacks = (torch.stack([part for _, _, part in parts]) for parts in by_shape)
         results = map_distributed(self._orthogonalised, stacks, self.processes)
         for parts, updates in zip(by_shape, results, strict=True):
@@ -105,11 +106,11 @@ class Muon(AdamW):
                 rows.sub_(row_updates, alpha=size)
 
     def _orthogonalised(self, stack: Tensor) -> Tensor:
-        return orthogonalise(stack.to(self.products or stack.dtype)).to(stack.dtype)
+        return orthogonalise(stack.to(self.matmul_dtype or stack.dtype)).to(stack.dtype)
 
 
 def chunked_by_size(tensors: Iterable[Tensor], size: int) -> Iterator[list[Tensor]]:
-    """Yield the tensors in lists; a list ends as soon as it has `size` numbers."""
+    """Yield the tensors in lists; a list ends when its tensors have `size` numbers or more."""
     chunk: list[Tensor] = []
     numbers = 0
     for tensor in tensors:
@@ -125,8 +126,7 @@ def chunked_by_size(tensors: Iterable[Tensor], size: int) -> Iterator[list[Tenso
 def orthogonalise(matrices: Tensor) -> Tensor:
     """Bring the singular values of matrices (B, n, m) near 1; the singular vectors stay the same.
 
-    Three Newton–Schulz iterations: matrix products only, batched, in the type of the matrices. A
-    zero matrix stays zero.
+    Three Newton–Schulz iterations, in the type of the matrices. A zero matrix stays zero.
 
     >>> torch.linalg.svdvals(orthogonalise(torch.tensor([[[9.0, 2.0], [0.0, 2.0]]])))
     tensor([[1.2001, 0.7935]])
@@ -140,7 +140,7 @@ def orthogonalise(matrices: Tensor) -> Tensor:
 
 
 def _newton_schulz(x: Tensor) -> Tensor:
-    """Apply the iterations to x, one after another."""
+    """Apply the iterations to x (B, n, m), n ≤ m."""
     for a, b, c in COEFFICIENTS:
         square = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
@@ -148,10 +148,10 @@ def _newton_schulz(x: Tensor) -> Tensor:
 
 
 def _newton_schulz_of_square(x: Tensor) -> Tensor:
-    """Apply the same iterations to (B, n, m) with n far below m, mostly by products of n × n.
+    """Apply the same iterations to x (B, n, m) with n far below m, mostly by n × n products.
 
-    An iteration is x ← P x, where P is a polynomial of the square S = x xᵀ, so that S ← P S P. Only
-    the product of all P is multiplied with x.
+    An iteration is x ← P x, where P is a polynomial of the square S = x xᵀ; so S becomes P S P.
+    The n × n matrices P are multiplied with each other first, and only their product with x.
     """
     square = x @ x.mT
     factor = product = _factor(square, *COEFFICIENTS[0])
@@ -170,10 +170,10 @@ def _factor(square: Tensor, a: float, b: float, c: float) -> Tensor:
 
 
 def block_matrices(model: nn.Module) -> dict[Tensor, tuple[int, ...]]:
-    """Return the weight matrices of a model's blocks, each with the row counts of its matrices.
+    """Return the weights of all linear layers in a model's blocks, with their row counts.
 
-    The fused projection of query, key and value holds three matrices. Embedding tables, the output
-    layer and everything outside the blocks are left out.
+    A fused projection of query, key and value is a stack of three matrices and has three row
+    counts. Embedding tables and the output layer are outside the blocks, and not included.
 
     >>> from heedful.models import GPT, GPTConfig
     >>> model = GPT(GPTConfig(vocabulary=11, context_length=8, width=12, heads=2, layers=1))
@@ -191,7 +191,7 @@ def block_matrices(model: nn.Module) -> dict[Tensor, tuple[int, ...]]:
 
 
 def _fused(layer: nn.Module) -> list[tuple[nn.Module, tuple[int, ...]]]:
-    """Return the projections of a layer that hold several matrices, with the rows of each."""
+    """Return a layer's projections that stack several matrices, with the row count of each."""
     if isinstance(layer, MultiHeadAttention):
         keys = layer.kv_heads * layer.head_width
         return [(layer.projection, (layer.heads * layer.head_width, keys, keys))]

@@ -1,4 +1,4 @@
-"""Construction of a run's optimizer, and its learning-rate schedule."""
+"""Construction of a run's optimizer, and the schedule of its learning rates."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def make_optimizer(
     model: nn.Module,
     settings: TrainSettings,
     processes: Processes | None = None,
-    products: torch.dtype | None = None,
+    matmul_dtype: torch.dtype | None = None,
 ) -> AdamW:
-    """Construct the optimizer of the settings; `set_rates` sets its learning rates at each step.
+    """Return the optimizer that the settings name; call `set_rates` before each of its steps.
 
-    `processes` are the processes that train together, default this one alone. `products` is the
-    type in which Muon multiplies matrices, default their own.
+    `processes` are the processes that train together, default this one alone. `matmul_dtype` is
+    the type in which Muon multiplies matrices, default the type of the parameters.
     """
     adamw: dict[str, Any] = {
         "lr": settings.learning_rate,
@@ -40,18 +40,19 @@ def make_optimizer(
         "highest": settings.matrix_rate,
         "weight_decay": settings.matrix_decay,
     }
-    rest = (parameter for parameter in model.parameters() if parameter not in matrices)
-    groups = [group, *adamw_groups(model, rest, settings)]
-    return Muon(groups, momentum=settings.momentum, processes=processes, products=products, **adamw)
+    others = (parameter for parameter in model.parameters() if parameter not in matrices)
+    groups = [group, *adamw_groups(model, others, settings)]
+    adamw |= {"processes": processes, "matmul_dtype": matmul_dtype}
+    return Muon(groups, momentum=settings.momentum, **adamw)
 
 
 def adamw_groups(
     model: nn.Module, parameters: Iterable[nn.Parameter], settings: TrainSettings
 ) -> list[dict[str, Any]]:
-    """Return AdamW's parameter groups of some of a model's parameters.
+    """Return AdamW's parameter groups for the given parameters of a model.
 
-    Vectors have no weight decay. The weights of a short convolution, initially 0, have a learning
-    rate of their own.
+    Vectors have no weight decay. The weights of a short convolution, initially 0, have a separate
+    learning rate.
     """
     convolved = {
         weight
@@ -71,7 +72,7 @@ def adamw_groups(
 
 
 def set_rates(optimizer: torch.optim.Optimizer, step: int, settings: TrainSettings) -> None:
-    """Set the learning rates of an optimizer of `make_optimizer` for a step, counted from 0."""
+    """Set the learning rates of an optimizer from `make_optimizer` for a step, counted from 0."""
     factor = rate_factor(step, settings)
     for group in optimizer.param_groups:
         group["lr"] = group["highest"] * factor
@@ -80,15 +81,15 @@ def set_rates(optimizer: torch.optim.Optimizer, step: int, settings: TrainSettin
 def rate_factor(step: int, settings: TrainSettings) -> float:
     """Return a step's learning rate as a share of the highest: warm-up, then decay to `final_rate`.
 
-    The decay "inverse_sqrt" never ends: it is one over the square root of the step, as in section
-    5.3 of Vaswani et al. 2017. A "trapezoid" is constant, then falls linearly: Hu et al. 2024,
-    *MiniCPM* (arXiv:2404.06395), and Hägele et al. 2024 (arXiv:2405.18392).
+    "inverse_sqrt" falls as one over the square root of the step and ignores `final_rate` (Vaswani
+    et al. 2017, section 5.3). "trapezoid" is constant, then falls linearly (Hu et al. 2024,
+    *MiniCPM*, arXiv:2404.06395; Hägele et al. 2024, arXiv:2405.18392).
 
     >>> rates = TrainSettings(steps=20, warmup=2, decay="trapezoid", fall=0.5, final_rate=0.0)
     >>> [round(rate_factor(step, rates), 2) for step in (0, 1, 2, 10, 15, 19)]
     [0.5, 1.0, 1.0, 1.0, 0.5, 0.1]
     """
-    last = settings.final_rate
+    final = settings.final_rate
     if step < settings.warmup:
         return (step + 1) / settings.warmup
     if settings.decay == "constant":
@@ -98,6 +99,6 @@ def rate_factor(step: int, settings: TrainSettings) -> float:
     begin = settings.warmup
     if settings.decay == "trapezoid":
         begin = max(begin, settings.steps - round(settings.fall * settings.steps))
-    passed = max(0, step - begin) / max(1, settings.steps - begin)
-    share = (1 + math.cos(math.pi * passed)) / 2 if settings.decay == "cosine" else 1.0 - passed
-    return last + (1.0 - last) * share
+    progress = max(0, step - begin) / max(1, settings.steps - begin)
+    share = (1 + math.cos(math.pi * progress)) / 2 if settings.decay == "cosine" else 1.0 - progress
+    return final + (1.0 - final) * share

@@ -1,9 +1,11 @@
-"""Data-parallel training in one or more processes: a model that is replicated, or sharded.
+"""Data-parallel training in one or more processes, with a replicated or a sharded model.
 
-Each process reads its own sequences of a batch, and the gradients are averaged. torch wraps the
-model: `DistributedDataParallel` (Li et al. 2020, arXiv:2006.15704) or `fully_shard` (FSDP2; Zhao
-et al. 2023, arXiv:2304.11277), which stores some rows of every weight in each process, as a
-DTensor. All other tensors are replicated. A single process communicates with nobody.
+Each process reads its own sequences of a batch. torch averages the gradients over the processes;
+`train/loop.py` scales the losses so that the average is the gradient of the mean over all targets.
+
+torch wraps the model by `DistributedDataParallel` (Li et al. 2020, arXiv:2006.15704) or by
+`fully_shard` (FSDP2; Zhao et al. 2023, arXiv:2304.11277). With FSDP2 each process stores some rows
+of every weight, as a DTensor; buffers are replicated. A single process uses neither.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from torch import Tensor, nn
 from heedful.processes import Processes
 
 T = TypeVar("T")
-LEAST = 2**20  # parameters to gather in one message, at least: 4 MB in float32
+MIN_GROUP = 2**20  # smallest number of parameters to gather in one message: 4 MB in float32
 
 
 class FunctionModule(nn.Module):
-    """A module whose forward runs any function of a model, so that torch can wrap every use."""
+    """A module whose forward calls any function on a model, so that DDP and FSDP2 can wrap it."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -36,30 +38,33 @@ class FunctionModule(nn.Module):
 
 
 class ModelRunner:
-    """Runs functions of a model in a single process; subclasses run them in several."""
+    """Runs functions of a model in a single process; the subclasses run them in several."""
 
-    is_sharded = False  # whether all processes must run the model at the same time
+    is_sharded = False  # if True, all processes must run the model at the same time
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self._module: Any = FunctionModule(model)
 
     def run_training(self, function: Callable[..., T], *inputs: Any) -> T:
-        """Run a function of the model whose result is differentiated."""
+        """Return function(model, *inputs), a result for a backward pass."""
         return self._module(function, *inputs)
 
     def run_inference(self, function: Callable[..., T], *inputs: Any) -> T:
-        """Run a function of the model without gradients."""
+        """Return function(model, *inputs), computed without gradients."""
         with torch.inference_mode():
             return function(self.model, *inputs)
 
-    def accumulating(self, is_last: bool) -> AbstractContextManager[None]:
-        """Accumulate gradients inside; average them over the processes with the last batch."""
+    def accumulate(self, is_last: bool) -> AbstractContextManager[None]:
+        """Return a context in which a backward pass adds to the gradients of a step.
+
+        `is_last` is True for the last batch of a step: the sums are averaged over the processes.
+        """
         return nullcontext()
 
 
 class Replicated(ModelRunner):
-    """A copy of the model in each process (DDP); gradients are averaged as they are computed."""
+    """A copy of the model in each process (DDP)."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
@@ -67,18 +72,18 @@ class Replicated(ModelRunner):
             FunctionModule(model), forward_sync_buffers=False
         )
 
-    def accumulating(self, is_last: bool) -> AbstractContextManager[None]:
-        """Accumulate gradients inside; average them over the processes with the last batch."""
+    def accumulate(self, is_last: bool) -> AbstractContextManager[None]:
+        """See `ModelRunner.accumulate`."""
         return nullcontext() if is_last else self._module.no_sync()
 
 
 class Sharded(ModelRunner):
     """Some rows of every weight in each process (FSDP2); a block is gathered only while it runs.
 
-    Small blocks are gathered in groups, and a small model all at once, because each message has a
-    fixed cost. The last group stays gathered from its forward pass to its backward pass.
+    Each message has a fixed cost. Therefore small blocks are gathered in groups, and a small model
+    in one message. The last group stays gathered from its forward pass to its backward pass.
 
-    The model's parameters are replaced, so construct the optimizer afterwards.
+    Construct the optimizer afterwards, because FSDP2 replaces the model's parameters.
     """
 
     is_sharded = True
@@ -91,31 +96,31 @@ class Sharded(ModelRunner):
         mesh = init_device_mesh(device.type, (size,))
         stacks = [part for part in model.modules() if isinstance(part, nn.ModuleList)]
         groups = [group for stack in stacks for group in grouped_blocks(stack)]
-        for group in groups:  # the last group's backward pass comes first: keep it gathered
+        for group in groups:  # the last group's backward pass is next, so it stays gathered
             fully_shard(group, mesh=mesh, reshard_after_forward=group is not groups[-1])
         self._module = fully_shard(FunctionModule(model), mesh=mesh)
         self._gathered: list[Any] = [self._module, *(group[0] for group in groups[-1:])]
 
     def run_inference(self, function: Callable[..., T], *inputs: Any) -> T:
-        """Run a function of the model without gradients."""
-        with torch.no_grad():  # weights gathered in inference mode could not be trained later
+        """Return function(model, *inputs), computed without gradients."""
+        with torch.no_grad():  # weights gathered in inference mode cannot be trained later
             result = self._module(function, *inputs)
-        for part in self._gathered:  # without a backward pass, torch would keep them gathered
+        for part in self._gathered:  # torch frees these only in a backward pass
             part.reshard()
         return result
 
-    def accumulating(self, is_last: bool) -> AbstractContextManager[None]:
-        """Accumulate gradients inside; average them over the processes with the last batch."""
+    def accumulate(self, is_last: bool) -> AbstractContextManager[None]:
+        """See `ModelRunner.accumulate`."""
         self._module.set_requires_gradient_sync(is_last)
         return nullcontext()
 
 
 def grouped_blocks(stack: Iterable[nn.Module]) -> list[list[nn.Module]]:
-    """Group consecutive blocks, so that each group but the last has `LEAST` or more parameters.
+    """Group consecutive blocks; each group but the last has at least `MIN_GROUP` parameters.
 
-    Return no groups if all blocks together have fewer: they are gathered with the outer module.
+    Return no groups if all blocks together have fewer: FSDP2 then gathers the whole model at once.
 
-    >>> [len(group) for group in grouped_blocks([nn.Linear(1023, 1024)] * 5)], LEAST
+    >>> [len(group) for group in grouped_blocks([nn.Linear(1023, 1024)] * 5)], MIN_GROUP
     ([1, 1, 1, 1, 1], 1048576)
     >>> [len(group) for group in grouped_blocks([nn.Linear(1023, 512)] * 5)]
     [2, 2, 1]
@@ -123,32 +128,32 @@ def grouped_blocks(stack: Iterable[nn.Module]) -> list[list[nn.Module]]:
     []
     """
     groups: list[list[nn.Module]] = []
-    numbers = LEAST
+    numbers = MIN_GROUP
     for block in stack:
-        if numbers >= LEAST:
+        if numbers >= MIN_GROUP:
             groups.append([])
             numbers = 0
         groups[-1].append(block)
         numbers += sum(parameter.numel() for parameter in block.parameters())
-    return groups if len(groups) > 1 or numbers >= LEAST else []
+    return groups if len(groups) > 1 or numbers >= MIN_GROUP else []
 
 
 def model_runner(
     model: nn.Module, processes: Processes, device: torch.device, shard: bool
 ) -> ModelRunner:
-    """Return the runner of a model, which is on `device` already unless `shard` is set."""
+    """Return the runner for a model; without `shard`, the model must already be on `device`."""
     if processes.is_single:
         return ModelRunner(model)
     return Sharded(model, device, processes.size) if shard else Replicated(model)
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether the tensor is a DTensor, of which this process stores some rows."""
-    return hasattr(tensor, "full_tensor")  # avoids the import of DTensor
+    """Whether the tensor is a DTensor; this process stores some of its rows."""
+    return hasattr(tensor, "full_tensor")  # isinstance would import DTensor
 
 
 def local_rows(tensor: Tensor) -> Tensor:
-    """Return the rows that this process stores, as a view."""
+    """Return a view of the rows that this process stores."""
     return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
@@ -162,12 +167,12 @@ def first_row(tensor: Tensor) -> int:
     if not is_sharded(tensor):
         return 0
     mesh = tensor.device_mesh  # type: ignore[attr-defined]
-    each = -(-tensor.shape[0] // mesh.size())
-    return min(mesh.get_local_rank() * each, tensor.shape[0])
+    rows = -(-tensor.shape[0] // mesh.size())
+    return min(mesh.get_local_rank() * rows, tensor.shape[0])
 
 
 def overlap(tensor: Tensor, start: int, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the local rows that `values` cover when placed at row `start`, and their values."""
+    """Return a view of the local rows in [start, start + len(values)), and the values for them."""
     rows, first = local_rows(tensor), start - first_row(tensor)
     low, high = max(0, first), max(0, min(len(rows), first + len(values)))
     return rows[low:high], values[low - first : max(low, high) - first]
@@ -175,50 +180,54 @@ def overlap(tensor: Tensor, start: int, values: Tensor) -> tuple[Tensor, Tensor]
 
 @torch.no_grad()
 def copy_rows(tensor: Tensor, values: Tensor) -> None:
-    """Copy values, of the full shape or sharded alike, into the local rows of a tensor."""
+    """Copy `values` into the local rows of a tensor; `values` are full, or sharded the same way."""
     if is_sharded(tensor) and not is_sharded(values):
         tensor, values = overlap(tensor, 0, values)
     local_rows(tensor).copy_(local_rows(values))
 
 
 @torch.no_grad()
-def clip_gradients(parameters: Sequence[Tensor], most: float, processes: Processes) -> None:
-    """Scale all gradients by one factor, so that their total norm is at most `most`.
+def clip_gradients(parameters: Sequence[Tensor], max_norm: float, processes: Processes) -> None:
+    """Scale all gradients by one factor, so that their total norm is at most `max_norm`.
 
-    `clip_grad_norm_` sends a message for each sharded tensor; this function sends one number.
+    For sharded tensors this function sends a single number; `clip_grad_norm_` would send one
+    message for each tensor.
     """
     if not any(map(is_sharded, parameters)):
-        nn.utils.clip_grad_norm_(parameters, most)
+        nn.utils.clip_grad_norm_(parameters, max_norm)
         return
     gradients = [local_rows(tensor.grad) for tensor in parameters if tensor.grad is not None]
     norm = nn.utils.get_total_norm(gradients)
     [squares] = processes.all_reduce([float(norm) ** 2], norm.device)
-    factor = norm.new_tensor(most / (math.sqrt(squares) + 1e-6)).clamp(max=1.0)  # NaN stays NaN
+    factor = norm.new_tensor(max_norm / (math.sqrt(squares) + 1e-6)).clamp(max=1.0)  # NaN stays NaN
     torch._foreach_mul_(gradients, factor)
 
 
 def map_distributed(
     function: Callable[[Tensor], Tensor], stacks: Iterable[Tensor], processes: Processes
 ) -> Iterator[Tensor]:
-    """Apply a function (b, …) → (b, …) to stacks (B, …), of which each process computes a share."""
+    """Yield function(stack) for each stack (B, …); each process computes a share of its B rows.
+
+    The function must treat the rows independently.
+    """
     if processes.is_single:
         yield from map(function, stacks)
         return
     parts, lengths = [], []
     for stack in stacks:
-        each = -(-len(stack) // processes.size)
-        share = stack[each * processes.rank : each * (processes.rank + 1)]
+        rows_per_process = -(-len(stack) // processes.size)
+        share = stack[rows_per_process * processes.rank : rows_per_process * (processes.rank + 1)]
         parts.append(function(share) if len(share) else share.clone())
         lengths.append(len(stack))
-        del stack, share  # free each stack before the next, and the last before the message
+        del stack, share  # free the stack before the next one is made
     yield from all_gather(parts, lengths, processes)
 
 
 def all_gather(rows: Sequence[Tensor], counts: Sequence[int], processes: Processes) -> list[Tensor]:
-    """Gather tensors whose rows are split among the processes as by `torch.chunk`.
+    """Gather the full tensors whose rows are split among the processes as by `torch.chunk`.
 
-    One message holds all tensors, padded to equal size. `rows` are this process's rows of each
-    tensor, (r, …), and `counts` the numbers of rows that all processes have together.
+    `rows` has this process's rows (r, …) of each tensor, `counts` the number of rows of each full
+    tensor. All tensors are sent in one message, padded to equal size.
     """
     sizes = [
         -(-count // processes.size) * math.prod(part.shape[1:])
@@ -228,7 +237,7 @@ def all_gather(rows: Sequence[Tensor], counts: Sequence[int], processes: Process
     for padded, part in zip(message.split(sizes), rows, strict=True):
         padded[: part.numel()] = part.flatten()
     messages = message.new_empty(processes.size * len(message))
-    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # before 2.13
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # torch < 2.13
     gather(messages, message)
     by_tensor = messages.view(processes.size, -1).split(sizes, dim=1)
     return [

@@ -1,6 +1,6 @@
-"""The plan of a run: checked and written before any work, read when the run is resumed.
+"""The plan of a run: its text and settings, checked before any work and read when it is resumed.
 
-This module does not import torch, so that errors are reported at once.
+This module does not import torch, so that errors are reported without delay.
 """
 
 from __future__ import annotations
@@ -26,21 +26,17 @@ from heedful.text.sources import STANDARD_INPUT
 from heedful.train.loggers import services_of
 from heedful.train.memory_estimate import check_memory
 from heedful.train.run_files import RECIPE
-from heedful.train.settings import (
-    CONFIGURATIONS,
-    Recipe,
-    TextSettings,
-    TrainSettings,
-)
+from heedful.train.settings import CONFIGURATIONS, Recipe, TextSettings, TrainSettings
 
 STORED_FIELDS = ("sources", "include", "title", "preset")
 
 
 class Plan(NamedTuple):
-    """What a run trains on, and how; the first file that is written to its directory.
+    """The text and the settings of a run, stored in `state/recipe.json`.
 
-    `preset` is the preset that the settings started from, `title` the name of the text. Without
-    `sources` the text is the embedded one: the Python language reference, or the dates for pairs.
+    `sources` are files and folders; `include` is a pattern for the files in folders. Without
+    `sources`, a built-in text is used: the Python language reference, or dates as pairs. `title` is
+    the name of the text, `preset` the preset from which the settings started.
     """
 
     directory: Path
@@ -51,18 +47,19 @@ class Plan(NamedTuple):
     recipe: Recipe
 
     def write(self, run: str | None = None) -> None:
-        """Write the plan to its directory, which is created, with the identity `run` of the run.
+        """Create the directory and write the plan to it.
 
-        The identity exists once the text is tokenized; by default it is read from `config.json`.
+        `run` is the run's identity, default that in `config.json`; it exists once the text is
+        tokenized.
         """
         make_directory(self.directory / "state")
-        about = {**self.to_dict(), RUN: run or config_entry(self.directory, RUN)}
-        write_checked_json(self.directory / RECIPE, about)
+        content = {**self.to_dict(), RUN: run or config_entry(self.directory, RUN)}
+        write_checked_json(self.directory / RECIPE, content)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields but the directory, as `plan_of` reads them."""
-        about = {name: getattr(self, name) for name in STORED_FIELDS}
-        return {**about, "kind": self.recipe.kind, **self.recipe.to_dict()}
+        """Return all fields but the directory, as input for `plan_of`."""
+        fields = {name: getattr(self, name) for name in STORED_FIELDS}
+        return {**fields, "kind": self.recipe.kind, **self.recipe.to_dict()}
 
 
 def new_plan(
@@ -74,19 +71,25 @@ def new_plan(
     preset: str = "",
     processes: int = 1,
 ) -> Plan:
-    """Return the plan of a new run, checked as far as possible before any work.
+    """Return the plan of a new run, after all checks that are possible before the text is read.
 
     Args:
+        directory: the run directory.
+        names: files and folders of the text; empty for the built-in text.
+        recipe: the settings.
+        include: a pattern for the files of folders, such as `*.txt`.
+        preset: the name of the preset from which `recipe` started.
         processes: the number of processes that train together.
 
     Raises:
-        ArgumentError: the tokenizer or device does not exist, the directory is inside the text
-            folder, or the package of a service is not installed.
+        ArgumentError: the tokenizer or device does not exist, settings do not fit each other, the
+            directory is inside the text folder, the package of a service is not installed, or the
+            device has too little memory.
         TextError: the text does not exist.
     """
     choice_of(recipe)
     _check_tokenizer(recipe)
-    check_possible(recipe)
+    check_supported(recipe)
     sources = tuple(absolute(name) for name in names)
     title = _title(sources, include, recipe)
     inside = [name for name in sources if Path(name).is_dir() and _is_below(directory, Path(name))]
@@ -94,43 +97,46 @@ def new_plan(
         raise ArgumentError(
             f"{directory} is inside the text folder {inside[0]}",
             expected="a directory elsewhere",
-            cause="the run's own files would be read as text",
+            cause="the files of the run would be read as text",
             remedy="choose another --out",
         )
-    from heedful.device import choose_device  # imports torch, so it comes last
+    from heedful.device import choose_device  # imports torch, therefore after the other checks
 
     device = str(choose_device(recipe.train.device))
-    check_memory(_at_least(recipe), recipe.train, device, processes)
+    check_memory(_smallest_model(recipe), recipe.train, device, processes)
     return Plan(directory, sources, include, title, preset, recipe)
 
 
-def check_possible(recipe: Recipe) -> None:
-    """Raise an `ArgumentError` if this machine or kind of model does not support the settings."""
+def check_supported(recipe: Recipe) -> None:
+    """Raise an `ArgumentError` if settings do not fit the kind of model or each other.
+
+    A logging service without an installed package raises an `ArgumentError` too.
+    """
     services_of(recipe.train.log)
     if recipe.on_pairs and recipe.train.watch is not None:
         raise ArgumentError(
             "a text to watch for an encoder–decoder",
             expected="a GPT or a BERT",
-            cause="its attention depends on the target that it writes, which changes as it learns",
-            remedy="leave --watch out; `heedful look` shows its attention after training",
+            cause="its attention depends on the target that it generates, which training changes",
+            remedy="omit --watch; `heedful look` shows its attention after training",
         )
     if recipe.train.compile and recipe.kind != "GPT":
         raise ArgumentError(
             f"--compile for a model of the kind {recipe.kind}",
             expected="a GPT",
             cause="batch shapes vary from step to step, and each would be compiled separately",
-            remedy="leave it out",
+            remedy="omit --compile",
         )
     if recipe.train.compile and recipe.train.shard:
         raise ArgumentError(
-            "compile with shard",
+            "--compile with --shard",
             expected="one of them",
-            cause="gathering the weights of a block before it runs cannot be part of a graph",
+            cause="a sharded model gathers weights between blocks, outside any compiled graph",
             remedy="--no-compile",
         )
 
 
-def check_shared_out(settings: TrainSettings, processes: int) -> None:
+def check_batch(settings: TrainSettings, processes: int) -> None:
     """Raise an `ArgumentError` if a batch has fewer sequences than there are processes."""
     if settings.batch < processes:
         raise ArgumentError(
@@ -141,8 +147,8 @@ def check_shared_out(settings: TrainSettings, processes: int) -> None:
         )
 
 
-def _at_least(recipe: Recipe) -> GPTConfig | BertConfig | Seq2SeqConfig:
-    """Return the model's shape before its text is read, with the requested vocabulary, if any."""
+def _smallest_model(recipe: Recipe) -> GPTConfig | BertConfig | Seq2SeqConfig:
+    """Return the model's configuration before the text is read; its vocabulary is a minimum."""
     text, model = recipe.text, recipe.model
     learned = text.tokenizer in (BPETokenizer.kind, WordPieceTokenizer.kind)
     rows = text.vocabulary if learned else model.vocabulary
@@ -153,11 +159,11 @@ def read_plan(directory: Path) -> Plan:
     """Read the plan of an existing run.
 
     Raises:
-        RunError: there is no run, or its plan is damaged or another run's.
+        RunError: there is no run, or its plan is damaged or belongs to another run.
     """
-    about = read_checked_json(directory / RECIPE)
+    content = read_checked_json(directory / RECIPE)
     try:
-        plan, run = plan_of(directory, about), about.get(RUN)
+        plan, run = plan_of(directory, content), content.get(RUN)
     except (ArgumentError, KeyError, TypeError, AttributeError) as error:
         raise RunError(
             f"{directory / RECIPE} is not the plan of a run: {error}",
@@ -169,30 +175,28 @@ def read_plan(directory: Path) -> Plan:
     return plan
 
 
-def plan_of(directory: Path, about: Mapping[str, Any]) -> Plan:
+def plan_of(directory: Path, content: Mapping[str, Any]) -> Plan:
     """Return the plan of a directory from the result of `Plan.to_dict`."""
-    model: type[Configuration] = CONFIGURATIONS[about["kind"]]
+    model: type[Configuration] = CONFIGURATIONS[content["kind"]]
     sections: tuple[type[Configuration], ...] = (TextSettings, model, TrainSettings)
     settings: list[Any] = []
     for name, section in zip(Recipe._fields, sections, strict=True):
-        lacking = {field.name for field in dataclasses.fields(section)} - about[name].keys()
-        if lacking:
-            raise ArgumentError(f"[{name}] without {', '.join(sorted(lacking))}")
-        settings.append(section.from_dict(about[name]))
-    return Plan(
-        directory,
-        **{name: about[name] for name in STORED_FIELDS} | {"sources": tuple(about["sources"])},
-        recipe=Recipe(*settings),
-    )
+        missing = {field.name for field in dataclasses.fields(section)} - content[name].keys()
+        if missing:
+            raise ArgumentError(f"[{name}] lacks {', '.join(sorted(missing))}")
+        settings.append(section.from_dict(content[name]))
+    fields = {name: content[name] for name in STORED_FIELDS}
+    fields["sources"] = tuple(content["sources"])
+    return Plan(directory, **fields, recipe=Recipe(*settings))
 
 
 def has_run(directory: Path) -> bool:
-    """Whether the directory has a run whose text is tokenized."""
+    """Whether the directory has a run with a tokenized text."""
     return (directory / "config.json").exists()
 
 
 def has_plan(directory: Path) -> bool:
-    """Whether the directory has a run to resume, even if its text was never tokenized."""
+    """Whether the directory has a run to resume, with or without a tokenized text."""
     return (directory / RECIPE).exists()
 
 
@@ -207,7 +211,7 @@ def check_free(directory: Path) -> None:
 
 
 def choice_of(recipe: Recipe) -> TokenizerChoice:
-    """Return the tokenizer choice of a run; raise an `ArgumentError` if it is unknown."""
+    """Return the recipe's choice of a tokenizer; raise an `ArgumentError` if it is unknown."""
     text = recipe.text
     return TokenizerChoice(text.tokenizer, text.vocabulary, text.compact)
 
@@ -222,14 +226,14 @@ def _title(sources: tuple[str, ...], include: str, recipe: Recipe) -> str:
 
 
 def _check_tokenizer(recipe: Recipe) -> None:
-    """Raise an `ArgumentError` if the tokenizer does not fit the kind of model."""
+    """Raise an `ArgumentError` unless WordPiece is the tokenizer of a BERT, and only of a BERT."""
     is_bert = isinstance(recipe.model, BertConfig)
     if is_bert != (recipe.text.tokenizer == WordPieceTokenizer.kind):
         raise ArgumentError(
             f"the tokenizer {recipe.text.tokenizer} for a model of the kind {recipe.kind}",
-            expected=WordPieceTokenizer.kind if is_bert else "another",
-            cause="a BERT needs [CLS], [SEP] and [MASK]; a model that writes text needs its spaces",
-            remedy="leave --tokenizer out, or choose a --preset of the other kind",
+            expected=WordPieceTokenizer.kind if is_bert else "another tokenizer",
+            cause="a BERT needs [CLS], [SEP] and [MASK]; WordPiece drops spaces, which others need",
+            remedy="omit --tokenizer, or choose a --preset of another kind of model",
         )
 
 
@@ -238,5 +242,5 @@ def _is_below(path: Path, folder: Path) -> bool:
 
 
 def absolute(name: str) -> str:
-    """Return the absolute path, so that the run can be resumed from another folder."""
+    """Return the absolute path of a text, so that the run can be resumed from another folder."""
     return name if name == STANDARD_INPUT else str(Path(name).absolute())

@@ -1,4 +1,4 @@
-"""Preparation of a run directory from a text or pairs, and its training."""
+"""Preparation of a run directory from a text or pairs, and construction of its `Training`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,7 @@ from heedful.errors import HeedfulError, RunError
 from heedful.files.checksums import checksum_of_file, digits
 from heedful.files.run_identity import RUN, TOKENIZER, check_same_run, identity
 from heedful.files.run_identity import TOKENS as TOKENS_CRC32
-from heedful.models import (
-    BertConfig,
-    GPTConfig,
-    Seq2SeqConfig,
-    write_model_config,
-)
+from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig, write_model_config
 from heedful.models.directory import FAMILIES, read_model_config
 from heedful.processes import Processes
 from heedful.text import (
@@ -37,7 +32,7 @@ from heedful.text import (
     prepare_pairs,
     read_pairs,
 )
-from heedful.train.checkpoint import check_of_run
+from heedful.train.checkpoint import check_run_identity
 from heedful.train.events import Ended, Event, Noticed
 from heedful.train.loggers import Logs
 from heedful.train.loop import Training
@@ -49,11 +44,11 @@ from heedful.train.tasks import MaskedWords, NextToken, Translating
 from heedful.train.watch import Watch, watched_text
 
 MODELS: dict[type, Callable[[Any], Any]] = dict(FAMILIES.values())
-Report = Callable[[int, int | None], None]  # bytes read, and total bytes if known
+Report = Callable[[int, int | None], None]  # receives bytes read, and total bytes or None
 
 
 class Prepared(NamedTuple):
-    """The tokenized text or pairs of a plan, and the model's configuration."""
+    """A plan's tokenizer, its tokenized text or pairs, and the model's configuration."""
 
     tokenizer: Tokenizer
     tokens: TokenFile | PairFile
@@ -65,13 +60,13 @@ def begin(plan: Plan, progress: Report | None = None) -> Prepared:
 
     Raises:
         RunError: the directory already has a run.
-        TextError: the text cannot be read, or is too short for one context.
+        HeedfulError: as in `prepare_run`; the unfinished run is removed.
     """
     check_free(plan.directory)
     plan.write()
     try:
         return prepare_run(plan, progress)
-    except HeedfulError:  # there is nothing to resume: remove the unfinished run
+    except HeedfulError:  # the unfinished run cannot be resumed
         shutil.rmtree(plan.directory / "state", ignore_errors=True)
         with suppress(OSError):
             (plan.directory / "tokenizer.json").unlink(missing_ok=True)
@@ -80,9 +75,9 @@ def begin(plan: Plan, progress: Report | None = None) -> Prepared:
 
 
 def replace(plan: Plan, progress: Report | None = None) -> Prepared:
-    """Like `begin`, but replace the run in the directory once the new text is tokenized.
+    """Like `begin`, but replace the run in the directory, after the new text is tokenized.
 
-    The caller must hold the lock of `owning`.
+    The caller must hold the lock `lock_run`.
     """
     if not (has_run(plan.directory) or has_plan(plan.directory)):
         return begin(plan, progress)
@@ -92,7 +87,10 @@ def replace(plan: Plan, progress: Report | None = None) -> Prepared:
 
 
 def events(plan: Plan, training: Training) -> Iterator[Event]:
-    """Train under the lock of `owning`, send metrics to the recipe's services, and yield events."""
+    """Train, send metrics to the recipe's services, and yield events.
+
+    The caller must hold the lock `lock_run`.
+    """
     if not (plan.recipe.train.log and training.processes.is_first):
         yield from training.events()
         return
@@ -110,18 +108,21 @@ def events(plan: Plan, training: Training) -> Iterator[Event]:
 
 
 def prepare_run(plan: Plan, progress: Report | None = None) -> Prepared:
-    """Tokenize the text of a plan, unless it is tokenized, and write tokenizer and configuration.
+    """Prepare a run: tokenize the plan's text, write the tokens, tokenizer and configuration.
+
+    If the run is prepared already, open its files.
 
     Raises:
-        ArgumentError: the text to watch has a single token.
+        ArgumentError: the text to watch has a single token, or the context is too short.
         TextError: the text cannot be read, or is too short for one context.
+        RunError: the files of the run are damaged, or belong to another run.
     """
     directory, recipe = plan.directory, plan.recipe
-    if has_run(directory):  # its config.json is written last
+    if has_run(directory):  # preparation is complete, because config.json is written last
         config = read_model_config(directory)
         tokenizer, tokens = load_tokenizer(directory), _open_tokens(plan, config)
         check_same_run(directory / TOKENS, TOKENS_CRC32, tokens.checksum, directory)
-        check_of_run(directory)
+        check_run_identity(directory)
         return Prepared(tokenizer, tokens, config)
     prepare_data = _prepare_pairs if recipe.on_pairs else _prepare_text
     prepared = prepare_data(plan, progress)
@@ -135,13 +136,13 @@ def prepare_run(plan: Plan, progress: Report | None = None) -> Prepared:
         TOKENS_CRC32: prepared.tokens.checksum,
     }
     run = identity(recipe.to_dict(), checksums)
-    plan.write(run)  # before config.json, whose presence means that the preparation is complete
+    plan.write(run)  # before config.json, which marks the preparation as complete
     write_model_config(directory, prepared.config, **{RUN: run}, **checksums)
     return prepared
 
 
-def prepared_by_another(plan: Plan) -> Prepared:
-    """Open the run that the first process has prepared; raise a `RunError` if it is not visible."""
+def open_prepared(plan: Plan) -> Prepared:
+    """Open the run that the first process prepared; raise a `RunError` if it cannot be seen."""
     if not has_run(plan.directory):
         raise RunError(
             f"no run in {plan.directory} on {platform.node()}",
@@ -180,7 +181,7 @@ def _prepare_pairs(plan: Plan, progress: Report | None) -> Prepared:
         read_pairs(plan.sources[0]) if plan.sources else date_pairs(),
         choice_of(plan.recipe),
         plan.directory / TOKENS,
-        longest=model.context_length,
+        max_length=model.context_length,
         validation=plan.recipe.text.validation,
     )
     config = dataclasses.replace(model, vocabulary=tokenizer.size + EXTRA_IDS)
@@ -188,7 +189,10 @@ def _prepare_pairs(plan: Plan, progress: Report | None) -> Prepared:
 
 
 def task_of(prepared: Prepared) -> NextToken | MaskedWords | Translating:
-    """Return the training task of a prepared run; raise a `TextError` if it has too little text."""
+    """Return the task of a prepared run; raise a `TextError` if its text is too short.
+
+    A BERT's context that leaves no room for a token raises an `ArgumentError`.
+    """
     tokenizer, tokens, config = prepared
     if isinstance(tokens, PairFile):
         return Translating(tokens.train, tokens.validation, config.context_length, tokens.begin)
@@ -199,9 +203,10 @@ def task_of(prepared: Prepared) -> NextToken | MaskedWords | Translating:
 
 
 def open_training(plan: Plan, prepared: Prepared, processes: Processes | None = None) -> Training:
-    """Return a training at step 0, with its model on the device.
+    """Return the `Training` of a prepared run at step 0; its `restore` loads a checkpoint.
 
     Args:
+        plan, prepared: the run.
         processes: the processes that train together; default this one alone.
 
     Raises:
@@ -213,8 +218,8 @@ def open_training(plan: Plan, prepared: Prepared, processes: Processes | None = 
     torch.manual_seed(settings.seed)
     model = MODELS[type(config)](config)
     if settings.initial == "zero":
-        begin_with_zeros(model)
-    if processes.is_single or not settings.shard:  # a sharded model moves to the device in shards
+        zero_output_projections(model)
+    if processes.is_single or not settings.shard:  # FSDP2 moves each shard to its device
         model.to(device)
     training = Training(plan.directory, model, task_of(prepared), settings, processes, device)
     if settings.watch is not None:
@@ -223,14 +228,14 @@ def open_training(plan: Plan, prepared: Prepared, processes: Processes | None = 
 
 
 @torch.no_grad()
-def begin_with_zeros(model: nn.Module) -> None:
-    """Set the output projections of attention and feed-forward to 0: each block adds nothing.
+def zero_output_projections(model: nn.Module) -> None:
+    """Set the output projections of attention and feed-forward to 0, so that blocks add nothing.
 
-    As in Zhang et al. 2019, *Fixup* (arXiv:1901.09321), and modded-nanogpt.
+    Sources: Zhang et al. 2019, *Fixup* (arXiv:1901.09321); modded-nanogpt.
 
     >>> from heedful.models import GPT, GPTConfig
     >>> model = GPT(GPTConfig(vocabulary=11, context_length=8, width=12, heads=2, layers=1))
-    >>> begin_with_zeros(model)
+    >>> zero_output_projections(model)
     >>> states = model(torch.tensor([[1, 2, 3]])).hidden_states
     >>> bool((states[1] == model.norm(states[0])).all())
     True

@@ -1,7 +1,7 @@
 """The lock of a run directory, and the replacement of a run by a new one.
 
-The new run is prepared in `state/fresh`, and the old one remains until the new text is tokenized.
-The old weights are removed before the new description is moved in, so that weights and description
+The new run is prepared in `state/fresh`. The old run stays until the new text is tokenized. Then
+the old weights are removed before the new `config.json` is moved to its place, so that the two
 always belong to the same run.
 """
 
@@ -27,18 +27,18 @@ TRAINED = (*CHECKPOINTS.values(), METRICS)  # files written by training
 
 
 @contextmanager
-def owning(directory: Path) -> Iterator[None]:
-    """Lock a run directory for this process, and remove the unfinished files of a killed process.
+def lock_run(directory: Path) -> Iterator[None]:
+    """Lock a run directory for this process; first remove unfinished files of a killed process.
 
     Raises:
-        SaveError: another process holds the lock, the directory is not writable, it has foreign
-            files that a run would replace, or a file of the run is a link.
+        SaveError: another process holds the lock, the directory is not writable, a file that the
+            run would replace was not written by heedful, or a file of the run is a symbolic link.
     """
-    written = (*PREPARED, *TRAINED, "state", WATCHED, LOGS, PICTURES)
-    check_no_links(directory / name for name in written)
-    for pattern in ("state/**/*", f"{WATCHED}/*", f"{LOGS}/*"):  # services manage what is below
+    names = (*PREPARED, *TRAINED, "state", WATCHED, LOGS, PICTURES)
+    check_no_links(directory / name for name in names)
+    for pattern in ("state/**/*", f"{WATCHED}/*", f"{LOGS}/*"):  # logs/*/* belongs to the services
         check_no_links(directory.glob(pattern))
-    _check_ours(directory)
+    _check_no_foreign_files(directory)
     with directory_lock(directory / "state"):
         for folder in (directory, directory / "state", directory / WATCHED):
             for path in folder.glob(UNFINISHED):
@@ -48,20 +48,20 @@ def owning(directory: Path) -> Iterator[None]:
         yield
 
 
-def _check_ours(directory: Path) -> None:
-    """Raise a `SaveError` if a run would replace or remove files that no run has written."""
+def _check_no_foreign_files(directory: Path) -> None:
+    """Raise a `SaveError` if a run would replace or remove files that heedful did not write."""
     files = [path for name in (*PREPARED, *TRAINED) if (path := directory / name).exists()]
     files += [path for path in (directory / "state").glob("[!.]*") if path.name != "lock"]
-    if files and not (has_plan(directory) or _is_ours(directory)):
+    if files and not (has_plan(directory) or _has_heedful_config(directory)):
         raise SaveError(
             f"{files[0]} exists and is not part of a heedful run",
-            expected="a directory without files of such names",
+            expected="a directory without files of these names",
             remedy="choose another --out",
         )
 
 
-def _is_ours(directory: Path) -> bool:
-    """Whether the directory's `config.json` was written by heedful."""
+def _has_heedful_config(directory: Path) -> bool:
+    """Whether the directory has a `config.json` that heedful wrote."""
     try:
         return is_heedful_config(read_config(directory))
     except HeedfulError:
@@ -69,7 +69,7 @@ def _is_ours(directory: Path) -> bool:
 
 
 def replace_run(directory: Path) -> None:
-    """Replace the run in a directory by the run prepared in `state/fresh`."""
+    """Replace the run in a directory by the run in `state/fresh`."""
     fresh = directory / FRESH
     with save_errors(directory):
         for name in TRAINED:

@@ -1,4 +1,4 @@
-"""The settings of a training run: of its text, its model and its training."""
+"""The settings of a training run, in three sections: text, model and train."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from heedful.configuration import Configuration, nearest, setting
 from heedful.errors import ArgumentError
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 
-HIGHEST = 1e30  # the largest rate; products with it do not overflow float32
+HIGHEST = 1e30  # upper limit of rates, so that products with them do not overflow float32
 
 
 @dataclasses.dataclass(frozen=True)
 class TextSettings(Configuration):
-    """How text becomes tokens."""
+    """Settings of the tokenizer and of the validation split."""
 
     tokenizer: str = setting(
         "bpe",
@@ -25,24 +25,24 @@ class TextSettings(Configuration):
         "BERT 'wordpiece' (trained on your text).",
     )
     vocabulary: int = setting(
-        1024, "Tokens that bpe or wordpiece learns, including the 256 bytes of a BPE.", low=256
+        1024, "Size of the vocabulary of bpe (including 256 bytes) or wordpiece.", low=256
     )
     compact: bool = setting(
-        True, "Restrict the vocabulary to the tokens of the text and the 256 bytes."
+        True,
+        "With a tiktoken encoding, restrict the vocabulary to the tokens of the text and the 256 "
+        "bytes.",
     )
     validation: float = setting(
-        0.1, "Share of the tokens, or pairs, at the end, for validation.", low=0.0, high=0.9
+        0.1, "Share of the tokens or pairs, from the end, used for validation.", low=0.0, high=0.9
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainSettings(Configuration):
-    """How the model is trained."""
+    """Settings of the optimizer, the batches, validation, checkpoints and the machine."""
 
     steps: int = setting(500, "Optimizer steps.", low=0, high=10**12)
-    batch: int = setting(
-        16, "Sequences in a batch; with torchrun, of all processes together.", low=1
-    )
+    batch: int = setting(16, "Sequences in a batch, in all processes together.", low=1)
     order: str = setting(
         "random",
         "Order of the training sequences: random draws, or shuffled epochs, in which each sequence "
@@ -50,11 +50,11 @@ class TrainSettings(Configuration):
         choices=("random", "shuffled"),
     )
     accumulation: int = setting(
-        1, "Batches whose gradients are added for one step.", low=1, high=10**6
+        1, "Batches for one step; their gradients are averaged.", low=1, high=10**6
     )
     optimizer: str = setting(
         "adamw",
-        "Optimizer: adamw, or muon for the matrices of the blocks and adamw for the rest.",
+        "Optimizer: adamw for all parameters, or muon for matrices in blocks and adamw for others.",
         choices=("adamw", "muon"),
     )
     learning_rate: float = setting(3e-3, "Highest learning rate.", low=0.0, high=HIGHEST)
@@ -74,7 +74,7 @@ class TrainSettings(Configuration):
         choices=("cosine", "linear", "trapezoid", "inverse_sqrt", "constant"),
     )
     fall: float = setting(
-        0.5, "Share of the steps in which a trapezoid falls, at the end.", low=0.0, high=1.0
+        0.5, "Share of the steps, at the end, over which a trapezoid falls.", low=0.0, high=1.0
     )
     final_rate: float = setting(
         0.1, "Learning rate at the end, as a share of the highest.", low=0.0, high=1.0
@@ -88,7 +88,7 @@ class TrainSettings(Configuration):
     beta2: float = setting(0.95, "AdamW's decay of the mean square.", low=0.0, high=0.99999)
     label_smoothing: float = setting(
         0.0,
-        "Share of each target's probability that is spread over all tokens in training.",
+        "Share of a target's probability that is spread evenly over all tokens in training.",
         low=0.0,
         high=0.9,
     )
@@ -98,44 +98,44 @@ class TrainSettings(Configuration):
         "feed-forward.",
         choices=("normal", "zero"),
     )
-    clip: float = setting(1.0, "Largest norm of the gradient; 0: no clipping.", low=0.0)
-    evaluate_every: int = setting(100, "Steps between validations over the whole split.", low=1)
+    clip: float = setting(1.0, "Maximum norm of the gradient; 0: no clipping.", low=0.0)
+    evaluate_every: int = setting(100, "Steps between validations on the whole split.", low=1)
     save_every: int = setting(100, "Steps between checkpoints.", low=1)
     patience: int = setting(
-        0, "Validations without a lower loss before stopping early; 0: never.", low=0
+        0, "Stop after this number of validations without a lower loss; 0: never.", low=0
     )
     watch: str | None = setting(None, "A text on which all heads are scored during training.")
     watch_every: int = setting(
-        0, "Steps between scorings of the text; 0: about 20 in all, dense at first.", low=0
+        0, "Steps between two scorings; 0: about 20 scorings, more often at first.", low=0
     )
     seed: int = setting(
         1337, "Seed of the weights, the batches and dropout.", low=0, high=2**63 - 1
     )
-    device: str = setting("auto", "Where to train: auto, cpu, cuda, cuda:1, mps.")
+    device: str = setting("auto", "Device to train on: auto, cpu, cuda, cuda:1, mps.")
     precision: str = setting(
         "float32",
-        "Type of matrix products: float32, bfloat16, or auto, which is bfloat16 if the processor "
-        "or GPU multiplies it faster. Weights are float32.",
+        "Type of matrix products: float32, bfloat16, or auto (bfloat16 if it is faster on this "
+        "device). Weights are always float32.",
         choices=("auto", "float32", "bfloat16"),
     )
     compile: bool = setting(
-        False, "Compile the training pass of a GPT: a later start, but faster steps."
+        False, "Compile the loss of a GPT and its gradient: a later start, but faster steps."
     )
     shard: bool = setting(
         False,
         "With several processes, shard weights, gradients and optimizer state (FSDP2) instead of "
         "replicating them (DDP).",
     )
-    timeout: int = setting(600, "Seconds to wait for a process that does not answer.", low=1)
+    timeout: int = setting(600, "Seconds to wait for another process.", low=1)
     log: str | None = setting(
         None,
         "Services that plot the run while it trains, separated by commas: tensorboard, wandb, "
         "trackio.",
     )
-    log_project: str = setting("heedful", "Project of the run in wandb and trackio.")
+    log_project: str = setting("heedful", "Name of the project in wandb and trackio.")
 
 
-# The parts of a BERT, and whether masked words train them; the others would stay random
+# Optional parts of a BERT: True if training on masked words trains them
 TRAINED = {"pooler": False, "masked_words": True}
 CONFIGURATIONS = {"GPT": GPTConfig, "BERT": BertConfig, "encoder–decoder": Seq2SeqConfig}
 
@@ -161,11 +161,14 @@ class Recipe(NamedTuple):
         return isinstance(self.model, Seq2SeqConfig)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return nested dictionaries, as in a TOML file."""
+        """Return the settings as {section: {name: value}}, as in a TOML file."""
         return {section: getattr(self, section).to_dict() for section in self._fields}
 
     def changed(self, changes: Mapping[str, Mapping[str, Any]]) -> Recipe:
-        """Return a recipe with some settings changed: {section: {name: value}}.
+        """Return a recipe with the settings in `changes`, {section: {name: value}}, replaced.
+
+        Raises:
+            ArgumentError: a section or setting is unknown, or a value is invalid.
 
         >>> recipe = Recipe(TextSettings(), GPTConfig(vocabulary=1), TrainSettings())
         >>> recipe.changed({"train": {"steps": 7}}).train.steps
@@ -192,7 +195,11 @@ class Recipe(NamedTuple):
 
 
 def read_toml(path: Path) -> dict[str, dict[str, Any]]:
-    """Read changes to a recipe from a TOML file with the sections [text], [model] and [train]."""
+    """Read changes of a recipe from a TOML file with the sections [text], [model] and [train].
+
+    Raises:
+        ArgumentError: the file cannot be read, or has a setting outside a section.
+    """
     try:
         content = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -204,6 +211,6 @@ def read_toml(path: Path) -> dict[str, dict[str, Any]]:
         if not isinstance(settings, dict):
             raise ArgumentError(
                 f"{section!r} is outside a section in {path}",
-                expected="a place under [text], [model] or [train]",
+                expected="every setting under [text], [model] or [train]",
             )
     return content

@@ -20,17 +20,18 @@ from heedful.train.batches import ALL, BatchIndex, ordered_rows, shuffled_pieces
 
 # Masking as in BERT (Devlin et al. 2018)
 TARGET_SHARE = 0.15  # share of a text's tokens to predict
-MASKED, REPLACED = 0.8, 0.1  # shares of these that become [MASK] or a random word; others stay
-# Share of batches whose texts are shorter than the context. BERT's code has 0.1 for its million
-# steps; after a thousand steps, short sentences need more.
+MASKED, REPLACED = 0.8, 0.1  # shares of the targets replaced by [MASK], and by a random word
+# Share of batches with texts shorter than the context. BERT's code uses 0.1, in a million steps; a
+# run of a few thousand steps needs a larger share to learn words in short sentences.
 SHORT_SHARE = 0.5
 SPECIAL_TOKENS = 2  # special tokens around a text: [CLS] and [SEP]
 
 
 class Task(ABC):
-    """What a model is trained on. A batch is a NamedTuple of tensors on the CPU.
+    """The data of a training run, and the loss of a model on it.
 
-    `train` and `validation` are the splits of the data; `context_length` is N.
+    A batch is a NamedTuple of tensors on the CPU. `train` and `validation` are the splits of the
+    data; `context_length` is N.
     """
 
     train: Any
@@ -39,19 +40,19 @@ class Task(ABC):
 
     @abstractmethod
     def draw(self, batch: int, index: BatchIndex, rows: slice = ALL) -> Any:
-        """Draw `batch` sequences from the training split; return them, or the given rows."""
+        """Draw `batch` sequences from the training split; return those in `rows`."""
 
     def target_share(self, batch: int, index: BatchIndex, rows: slice) -> float:
-        """Return the share of the batch's targets that are in some of its rows."""
+        """Return the share of the batch's targets that are in the given rows."""
         return len(range(batch)[rows]) / batch
 
     @abstractmethod
     def in_order(self, data: Any, batch: int) -> Iterator[Any]:
-        """Yield a split in order, in batches."""
+        """Yield a split in order, in batches of at most `batch` sequences."""
 
     @abstractmethod
     def target_count(self, batch: Any) -> int:
-        """Return the number of targets of a batch; its loss is the mean over them."""
+        """Return the number of targets of a batch; the loss is the mean over these targets."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Any, smoothing: float) -> Tensor:
@@ -59,7 +60,7 @@ class Task(ABC):
 
 
 class Windows(NamedTuple):
-    """Windows of a text, and the same windows one token later, (B, N) each."""
+    """Windows of a text, and the next token of each position: (B, N) each."""
 
     inputs: Tensor
     targets: Tensor
@@ -73,7 +74,7 @@ class NextToken(Task):
         context_length: N, the length of a window.
 
     Raises:
-        TextError: fewer tokens than one window.
+        TextError: a split is too short; see `check_length`.
     """
 
     def __init__(self, train: np.ndarray, validation: np.ndarray, context_length: int) -> None:
@@ -87,7 +88,7 @@ class NextToken(Task):
         return _windows(np.asarray(self.train)[firsts[:, None] + np.arange(N + 1)])
 
     def in_order(self, data: np.ndarray, batch: int) -> Iterator[Windows]:
-        """Yield windows without overlap, so the first tokens of each have little context."""
+        """Yield windows without overlap; the first tokens of a window have little context."""
         sides = (ordered_rows(side, self.context_length, batch) for side in (data[:-1], data[1:]))
         for inputs, targets in zip(*sides, strict=True):
             yield _windows(np.column_stack([inputs, targets[:, -1]]))
@@ -97,20 +98,20 @@ class NextToken(Task):
         return batch.targets.numel()
 
     def loss(self, model: nn.Module, batch: Windows, smoothing: float) -> Tensor:
-        """Return the mean loss of the tokens, each predicted from those before it."""
+        """Return the mean loss of all tokens; each is predicted from the tokens before it."""
         return loss(model(batch.inputs).logits, batch.targets, smoothing)
 
 
 def _windows(ids: np.ndarray) -> Windows:
-    """Split rows (B, N + 1) into inputs and the targets one token later."""
+    """Split rows (B, N + 1) into inputs (B, N) and targets (B, N), one token later."""
     rows = torch.from_numpy(ids.astype(np.int64))
     return Windows(rows[:, :-1], rows[:, 1:])
 
 
 class MaskedTexts(NamedTuple):
-    """Texts with special tokens, (B, N), some of whose tokens are masked.
+    """Texts with special tokens and masks, (B, N), and the tokens to predict.
 
-    `is_target` (B, N) is True at the tokens to predict; `targets` (K,) are those tokens, in order.
+    `is_target` (B, N) is True at the tokens to predict; `targets` (K,) are their ids, in order.
     """
 
     ids: Tensor
@@ -126,13 +127,14 @@ class MaskedWords(Task):
 
     Args:
         train, validation: ids (T,), such as memory maps.
-        context_length: N, the length of a piece of the text with its special tokens.
-        special: the ids of `cls`, `sep` and `mask`, and of other tokens that are no words.
+        context_length: N, the maximum length of a piece of the text with its special tokens.
+        special: special tokens by name: `cls`, `sep`, `mask` and any others. They are never the
+            random word that replaces a target.
         vocabulary: V, the number of tokens.
 
     Raises:
-        ArgumentError: a context too short for a token and the special tokens.
-        TextError: fewer tokens than one context.
+        ArgumentError: the context leaves no room for a token between the special tokens.
+        TextError: a split is too short; see `check_length`.
     """
 
     def __init__(
@@ -146,7 +148,7 @@ class MaskedWords(Task):
         if context_length <= SPECIAL_TOKENS:
             raise ArgumentError(
                 f"a context of {context_length:,}",
-                expected=f"more than {SPECIAL_TOKENS}",
+                expected=f"more than {SPECIAL_TOKENS} tokens",
                 cause="[CLS] and [SEP] are put around each piece of a text",
             )
         check_length(train, validation, context_length)
@@ -155,12 +157,13 @@ class MaskedWords(Task):
         self.words = np.setdiff1d(np.arange(vocabulary), list(special.values()))
 
     def draw(self, batch: int, index: BatchIndex, rows: slice = ALL) -> MaskedTexts:
-        """Draw pieces of the text, of equal length, with random masks."""
+        """Draw pieces of the text with random masks; all pieces of a batch have equal length."""
         random = np.random.default_rng(index.key)
         is_short = random.random() < SHORT_SHARE
         length = int(random.integers(1, self.length + 1)) if is_short else self.length
-        least = length if index.first is None else self.length  # an epoch has fixed pieces
-        firsts = window_starts(index, batch, len(self.train), least, random)
+        # an epoch consists of pieces of fixed length; a short batch reads the start of each piece
+        piece_length = length if index.first is None else self.length
+        firsts = window_starts(index, batch, len(self.train), piece_length, random)
         texts = np.asarray(self.train)[firsts[rows][:, None] + np.arange(length)]
         return self._masked(texts, random.random((batch, 3, length))[rows])
 
@@ -175,29 +178,30 @@ class MaskedWords(Task):
         return len(batch.targets)
 
     def loss(self, model: nn.Module, batch: MaskedTexts, smoothing: float) -> Tensor:
-        """Return the mean loss of the target tokens, predicted from all others."""
+        """Return the mean loss of the target tokens, predicted from the masked text."""
         bert = cast(Bert, model)
         states = bert.hidden_states(batch.ids)
-        # only for the targets: logits are as wide as the vocabulary
+        # only at the targets, because a row of logits is as wide as the vocabulary
         logits = bert.head(states[-1][batch.is_target])  # type: ignore[misc]
         return loss(logits, batch.targets, smoothing)
 
     def _masked(self, texts: np.ndarray, random: np.ndarray) -> MaskedTexts:
-        """Mask the same number of tokens, at least one, in each text (B, n); return (B, n + 2).
+        """Mask tokens in each text (B, n), and add special tokens, (B, n + 2).
 
-        `random` (B, 3, n) are uniform random numbers, drawn text by text, so that a text's masks do
-        not depend on the batch.
+        Each text has the same number of targets, at least one. `random` (B, 3, n) has uniform
+        random numbers. Each text's numbers are drawn separately, so that its masks do not depend
+        on the batch.
         """
         size = texts.shape[1]
         count = max(1, round(TARGET_SHARE * size))
-        order, fate, other = random.swapaxes(0, 1)
-        is_target = order.argsort(1) < count
-        replacements = self.words[(other * len(self.words)).astype(np.int64)]
+        target_draws, mask_draws, word_draws = random.swapaxes(0, 1)
+        is_target = target_draws.argsort(1) < count
+        random_words = self.words[(word_draws * len(self.words)).astype(np.int64)]
         ids = np.full((len(texts), size + SPECIAL_TOKENS), self.special["sep"])
         ids[:, 0] = self.special["cls"]
         ids[:, 1:-1] = np.select(
-            [~is_target, fate < MASKED, fate < MASKED + REPLACED],
-            [texts, self.special["mask"], replacements],
+            [~is_target, mask_draws < MASKED, mask_draws < MASKED + REPLACED],
+            [texts, self.special["mask"], random_words],
             texts,
         )
         return MaskedTexts(
@@ -208,7 +212,7 @@ class MaskedWords(Task):
 
 
 class PaddedPairs(NamedTuple):
-    """Sources (B, M), decoder inputs and targets (B, N), padded to equal lengths.
+    """Sources (B, M), and the decoder's inputs and targets (B, N), padded to equal lengths.
 
     `source_keep` (B, M) and `target_keep` (B, N) are False at padding.
     """
@@ -224,12 +228,12 @@ class Translating(Task):
     """Prediction of each target, token by token, from its source.
 
     Args:
-        train, validation: pairs of ids; each side ends with the end token.
-        context_length: the maximum length of a side.
-        begin: the id of the token before a target.
+        train, validation: pairs (source, target) of ids; source and target end with the end token.
+        context_length: the maximum length of a source or a target.
+        begin: the id of the begin token, which the decoder reads before a target.
 
     Raises:
-        TextError: no pair to train on.
+        TextError: the training split has no pair.
     """
 
     def __init__(self, train: Pairs, validation: Pairs, context_length: int, begin: int) -> None:
@@ -244,11 +248,11 @@ class Translating(Task):
         self.context_length, self.begin = context_length, begin
 
     def draw(self, batch: int, index: BatchIndex, rows: slice = ALL) -> PaddedPairs:
-        """Draw pairs."""
+        """Draw pairs of the training split."""
         return self._padded([self.train[i] for i in self._pairs(batch, index)[rows]])
 
     def target_share(self, batch: int, index: BatchIndex, rows: slice) -> float:
-        """Return the share of the targets' total length."""
+        """Return the share of the batch's target tokens that are in the given rows."""
         lengths = [len(self.train[i][1]) for i in self._pairs(batch, index)]
         return sum(lengths[rows]) / sum(lengths)
 
@@ -264,11 +268,11 @@ class Translating(Task):
             yield self._padded([data[i] for i in range(start, stop)])
 
     def target_count(self, batch: PaddedPairs) -> int:
-        """Count the tokens of the targets, with their end tokens."""
+        """Count the tokens of the targets, including end tokens."""
         return int(batch.target_keep.sum())
 
     def loss(self, model: nn.Module, batch: PaddedPairs, smoothing: float) -> Tensor:
-        """Return the mean loss of the target tokens, from the source and the tokens before each."""
+        """Return the mean loss of target tokens, from the source and the target tokens before."""
         keep = batch.target_keep
         output = model(batch.source, batch.inputs, source_keep=batch.source_keep, target_keep=keep)
         return loss(output.logits[keep], batch.targets[keep], smoothing)
@@ -282,7 +286,7 @@ class Translating(Task):
 
 
 def padded(rows: list[np.ndarray]) -> tuple[Tensor, Tensor]:
-    """Pad ids of unequal lengths to (B, N); also return a mask (B, N), True at real tokens.
+    """Pad rows of ids to equal length, (B, N); also return a mask (B, N), True at real tokens.
 
     >>> padded([np.array([5, 6]), np.array([7])])
     (tensor([[5, 6],
@@ -297,7 +301,11 @@ def padded(rows: list[np.ndarray]) -> tuple[Tensor, Tensor]:
 
 
 def check_length(train: np.ndarray, validation: np.ndarray, context_length: int) -> None:
-    """Raise a `TextError` if a split is too short for one window."""
+    """Raise a `TextError` if a split is too short.
+
+    The training split must have more tokens than one context; the validation split must be empty
+    or have two tokens or more.
+    """
     if len(train) <= context_length:
         raise TextError(
             f"{len(train):,} tokens to train on",

@@ -1,10 +1,10 @@
-"""Scores of all heads on one text during training, and recordings of its attention.
+"""Scores of all heads on a text, the watched text, at certain steps of training.
 
 DIR/metrics.jsonl                       a line for each scored step: the scores of every head
-DIR/watched/step-00000512.safetensors   the attention on the text after 512 steps
+DIR/watched/step-00000512.safetensors   a recording of the attention on the text after 512 steps
 
-The scores are those of `heedful heads`, and the largest logit. The model reads the text in
-evaluation mode and without gradients, so training is not affected.
+The scores are four scores of `heedful heads` and the largest logit. The model reads the text in
+evaluation mode without gradients, so training is not affected.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 SCORES = ("entropy", "previous", "induction", "sink")
 LOGIT = "largest_logit"
-LOOKS = 20  # number of scored steps after step 0, unless the user chose an interval
+SCORINGS = 20  # number of scored steps after step 0, unless the user set an interval
 
 
 class Watch:
-    """Scores the heads of a GPT or a BERT in training, by the settings `watch` and `watch_every`.
+    """Scores the heads of a GPT or a BERT on the text `settings.watch` during training.
 
     Raises:
-        ArgumentError: the text has fewer than two tokens.
+        ArgumentError, TextError: as in `watched_text`.
     """
 
     def __init__(self, model: GPT | Bert, tokenizer: Tokenizer, settings: TrainSettings) -> None:
@@ -53,22 +53,22 @@ class Watch:
 
     @property
     def tokens(self) -> int:
-        """The number of tokens of the text that the model reads."""
+        """The number of tokens that the model reads."""
         return self.ids.shape[1]
 
     def record_step(
-        self, runner: ModelRunner, directory: Path, step: int, *, saves: bool = True
+        self, runner: ModelRunner, directory: Path, step: int, *, save: bool = True
     ) -> Watched:
-        """Record the text after a step, write the recording if `saves`, and score every head."""
-        recording = self._recorded(runner)
-        if saves:
+        """Record the text after a step and score every head; with `save`, write the recording."""
+        recording = self._record(runner)
+        if save:
             path = recording_path(directory, step)
             make_directory(path.parent)
             recording.save(path)
         return Watched(step, scores_of(recording))
 
-    def _recorded(self, runner: ModelRunner) -> Recording:
-        from heedful.recorder import record  # takes 0.2 s, so only runs with a watched text pay
+    def _record(self, runner: ModelRunner) -> Recording:
+        from heedful.recorder import record  # takes 0.2 s, and only watched runs need it
 
         was_training = self.model.training
         self.model.eval()
@@ -82,7 +82,7 @@ class Watch:
 
 
 def scores_of(recording: Recording) -> dict[str, list[list[float | None]]]:
-    """Return each score as in `metrics.jsonl`: a list per call, with four digits for each head."""
+    """Return `scores[name][call][head]`, rounded to four digits, as in `metrics.jsonl`."""
     calls = [_scores(call) for call in recording]
     return {name: [call[name] for call in calls] for name in (*SCORES, LOGIT)}
 
@@ -102,33 +102,34 @@ def _rounded(values: Tensor) -> list[float | None]:
 
 
 def watch_steps(steps: int, every: int = 0) -> list[int]:
-    """Return the steps after which the heads are scored: in equal ratios, so dense at first.
+    """Return the steps after which the heads are scored: every `every` steps.
 
-    Step 0 and the last step are always included. With `every`, steps are evenly spaced.
+    If `every` is 0, each step is a constant multiple of the previous step. Step 0 and the last step
+    are always included.
 
     >>> watch_steps(800)
     [0, 1, 2, 3, 4, 5, 7, 10, 14, 20, 28, 40, 55, 77, 108, 150, 210, 294, 410, 573, 800]
     >>> watch_steps(800, every=300)
     [0, 300, 600, 800]
     """
-    ratios = (round(steps ** (n / LOOKS)) for n in range(LOOKS))
-    return sorted({0, steps, *(range(0, steps, every) if every else ratios)})
+    powers = (round(steps ** (n / SCORINGS)) for n in range(SCORINGS))
+    return sorted({0, steps, *(range(0, steps, every) if every else powers)})
 
 
 def recordings_of(directory: Path) -> dict[int, Path]:
-    """Return the recordings of a run's watched text by step, in order."""
+    """Return the paths of the recordings in a run directory, {step: path}, in order of steps."""
     paths = (directory / WATCHED).glob("step-[0-9]*.safetensors")
     steps = ((path.stem.removeprefix("step-"), path) for path in paths)
     return dict(sorted((int(step), path) for step, path in steps if step.isdecimal()))
 
 
 def recording_path(directory: Path, step: int) -> Path:
-    """Return the path of the recording of a step."""
+    """Return the path of the recording after a step."""
     return directory / WATCHED / f"step-{step:08}.safetensors"
 
 
 def remove_recordings_after(directory: Path, step: int) -> None:
-    """Remove the recordings of steps after the given one, which a resumed run will repeat."""
+    """Remove the recordings of later steps, because a resumed run repeats them."""
     for recorded_step, path in recordings_of(directory).items():
         if recorded_step > step:
             with save_errors(path):
@@ -138,14 +139,14 @@ def remove_recordings_after(directory: Path, step: int) -> None:
 def scores_over_steps(
     metrics: Iterable[Mapping[str, Any]],
 ) -> tuple[list[int], dict[str, list[list[list[float | None]]]]]:
-    """Return from the metrics the steps at which heads were scored, and each score at each step."""
+    """Return the scored steps and `scores[name][scoring][call][head]` from lines of the metrics."""
     lines = [line for line in metrics if WATCHED in line]
     scores = {name: [line[WATCHED][name] for line in lines] for name in (*SCORES, LOGIT)}
     return [line["step"] for line in lines], scores
 
 
 class WatchedText(NamedTuple):
-    """The ids of a watched text, its segments for a BERT, and the number of tokens left out."""
+    """The ids of a watched text, segments (BERT only), and the number of tokens cut off."""
 
     ids: list[int]
     segments: list[int] | None
@@ -169,7 +170,7 @@ def watched_text(config: GPTConfig | BertConfig, tokenizer: Tokenizer, text: str
     if length < 2:
         raise ArgumentError(
             "a text to watch of a single token",
-            expected="at least two",
+            expected="at least two tokens",
             remedy="pass a longer text to --watch",
         )
     return WatchedText(ids, segments, length - len(ids))

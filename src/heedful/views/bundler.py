@@ -1,7 +1,7 @@
-"""Bundle a page's JavaScript modules into one script: for HTML files, frames, workers and cells.
+"""A bundler: a page's JavaScript modules as one script, for HTML files, frames, workers and cells.
 
-Each imported module becomes a function that is called once, after its own imports; the entry
-module follows them as top-level code. Only the import and export forms that the pages use are
+Each imported module becomes a function that is called once, after the functions of its imports. The
+entry module follows as top-level code. Only the forms of import and export that the pages use are
 supported; any other form raises an error.
 """
 
@@ -34,7 +34,7 @@ def modules_in_order(entry: Path) -> list[tuple[str, str]]:
         name = _name(module)
         if name in sources:
             return
-        source = _minified(module.read_text("utf-8"))  # first: imports in comments only name types
+        source = _minified(module.read_text("utf-8"))  # imports in comments are of types only
         for _, path in IMPORT.findall(source):
             add(module.parent / path)
         sources[name] = source
@@ -47,7 +47,7 @@ def one_script(entry: Path) -> str:
     """Return a module and everything that it imports as one module without imports.
 
     Raises:
-        RunError: an import or export has a form that is not supported.
+        RunError: an import or export has an unsupported form.
 
     >>> script = one_script(VIEWS / "explorer" / "page" / "html.js")
     >>> script.startswith("const modules = {};"), "import " in script.splitlines()[-1]
@@ -84,7 +84,7 @@ def _resolve_imports(name: str, source: str) -> str:
 
 def _body(name: str, source: str) -> str:
     """Return the body of a function that returns the module's exports."""
-    exports = [(each, each) for _, each in DECLARED.findall(source)]
+    exports = [(name, name) for _, name in DECLARED.findall(source)]
     source = DECLARED.sub(r"\1", source)
 
     def braced(match: re.Match[str]) -> str:
@@ -101,27 +101,27 @@ def _body(name: str, source: str) -> str:
 
 
 def _check_none(word: str, source: str, name: str) -> str:
-    """Return the source after checking that no line begins with `word` any more.
+    """Return the source if no line begins with `word` (import or export) any more.
 
     Raises:
-        RunError: a line does, because its form is not supported.
+        RunError: a line does, so its import or export has an unsupported form.
     """
     if unknown := re.search(rf"^{word}\b(?!\().*", source, re.M):
         raise RunError(
             f"{name}: {unknown[0]}",
-            expected="names in braces, a default, or one name that is declared",
+            expected="names in braces, a default, or the declaration of a single name",
         )
     return source
 
 
 def _name_pairs(names: str) -> list[tuple[str, str]]:
     """Parse the names in braces, such as `a, b as c`, into (name, alias) pairs."""
-    words = (each.strip().partition(" as ") for each in names.split(",") if each.strip())
+    words = (word.strip().partition(" as ") for word in names.split(",") if word.strip())
     return [(first, alias or first) for first, _, alias in words]
 
 
 def _lookup(name: str, match: re.Match[str]) -> str:
-    """Return the expression for a module that module `name` imports."""
+    """Return the expression for the module in `match`, an import of module `name`."""
     return f'modules["{_name((VIEWS / name).parent / match["path"])}"]'
 
 
@@ -130,7 +130,7 @@ def _name(module: Path) -> str:
 
 
 def shell(title: str, entry: Path, styles: Sequence[Path], view: str = "") -> tuple[bytes, bytes]:
-    """Return the page's HTML before and after its data; `element` makes each data element.
+    """Return the page's HTML before and after its data elements (see `element`).
 
     Args:
         title: title of the page.
@@ -160,7 +160,7 @@ def shell(title: str, entry: Path, styles: Sequence[Path], view: str = "") -> tu
         "</div>\n"
     )
     end = f'<script type="module">{script}</script></body></html>\n'
-    # the title may hold surrogates, from a file name that is not valid UTF-8
+    # the title may contain surrogates, from a file name that is not valid UTF-8
     return begin.encode("utf-8", "replace"), end.encode()
 
 

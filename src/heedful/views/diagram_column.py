@@ -28,7 +28,7 @@ class Column:
         self.residuals = 0
 
     def words(self, words: str) -> None:
-        """Add a label for the input or the output."""
+        """Add the name of the input or the output."""
         self.diagram.labels.append(Label(self.x, self.top + 0.1, words, "center", "strong"))
         self.top += 0.22
 
@@ -105,7 +105,7 @@ class Column:
 
     @contextmanager
     def frame(self, count: str, lines: Sequence[str], outside: int) -> Iterator[None]:
-        """Draw a frame around everything added in the context; its labels are outside."""
+        """Frame all that is added in the context; labels are left (`outside` < 0) or right."""
         self.step(height=0.34, head=False)
         bottom = self.top
         yield

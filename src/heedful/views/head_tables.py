@@ -1,4 +1,4 @@
-"""Tables of heads that fit the terminal: scores, evidence for kinds, shares of segments."""
+"""Tables of heads that fit the terminal: scores, evidence for kinds, and segments' shares."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rich.text import Text
 from heedful.head_kinds import MEANS, MIN_QUERIES, MIN_SCORE, NONE, SCORES
 from heedful.recording import Head
 from heedful.recording.segment_table import Cells, Rows, cells, listed
-from heedful.views.terminal import fit, table, widths
+from heedful.views.terminal import fit, table, total_width
 
 SHORT = {"previous": "prev", "induction": "induct", "duplicate": "dupl", "distance": "dist"}
-WORDS = ("head", "map", "kind", "proof", "layout", "why")
+TEXT_COLUMNS = ("head", "map", "kind", "proof", "layout", "why")
 # Columns are dropped in this order when the terminal is too narrow
 DROP_ORDER = (
     "distance", "entropy", "duplicate", "broad", "local", "induction", "why", "self", "sink",
     "previous", "layout", "proof", "pass",
 )  # fmt: skip
 MISSING = "–"
-NAME_WIDTHS = (12, 8, 5)  # cells; tried in order when full segment names do not fit
+NAME_WIDTHS = (12, 8, 5)  # cells of a segment's name; tried in order if full names do not fit
 
 
 class Row(NamedTuple):
@@ -40,9 +40,9 @@ class FittedTable(NamedTuple):
 
 
 def scores_table(rows: list[Row], count: int | None, sort: str | None, width: int) -> FittedTable:
-    """Return the first rows with every score; constant and empty columns are left out.
+    """Return a table of the first rows with all scores, without constant or empty columns.
 
-    The last two lines are chance and the number of queries, if they are equal in all rows.
+    If chance and the number of queries are the same for all rows, two last lines show them.
 
     Args:
         rows: one row per head.
@@ -68,8 +68,8 @@ def scores_table(rows: list[Row], count: int | None, sort: str | None, width: in
 def evidence_table(rows: list[Row], count: int | None, sort: str | None, width: int) -> FittedTable:
     """Return the first rows with the evidence for each kind: score, chance, number of queries.
 
-    For a head without a kind, the highest score stands in brackets, and `why` is the reason.
-    The arguments are those of `scores_table`.
+    A head without a kind has its highest score, named in brackets, and the reason in `why`. The
+    arguments are those of `scores_table`.
     """
     visible = rows[:count]
     best = [(row, _highest(row)) for row in visible]
@@ -85,7 +85,7 @@ def evidence_table(rows: list[Row], count: int | None, sort: str | None, width: 
 
 
 def _footer(rows: list[Row], name: str) -> list[str]:
-    """Return chance and the number of queries of a score; "" for a value that differs by row."""
+    """Return a score's chance and number of queries; "" for one that differs between rows."""
     scored = [row for row in rows if _score(row, name) is not None]
     return [
         _common_value([_number_text(row.head.chance.get(name)) for row in scored]),
@@ -94,7 +94,7 @@ def _footer(rows: list[Row], name: str) -> list[str]:
 
 
 def _identity_columns(rows: list[Row], visible: list[Row]) -> dict[str, list[str]]:
-    """Return the column layer.head, and each identifying column that is not constant."""
+    """Return the column of layer.head, and the other identifying columns that are not constant."""
     parts: dict[str, list] = {
         "seq": [row.sequence for row in rows],
         "call": [row.head.call for row in rows],
@@ -125,16 +125,16 @@ def _fitted(
     sort: str | None,
     width: int,
 ) -> FittedTable:
-    """Return a table of the columns that fit; the last `footer_lines` lines are dim."""
+    """Return a table of the columns that fit; `bold` are cells, as (row index, column name)."""
     left_out = []
     for name in DROP_ORDER:
-        if widths(_with_titles(columns), 1) <= width:
+        if total_width(_with_titles(columns), 1) <= width:
             break
         if name in columns and name != sort:
             del columns[name]
             left_out.append(SHORT.get(name, name))
     titles = [SHORT.get(name, name) for name in columns]
-    numbers = [i for i, title in enumerate(titles) if title not in WORDS]
+    numbers = [i for i, title in enumerate(titles) if title not in TEXT_COLUMNS]
     output = _spaced(titles, numbers, _with_titles(columns), width)
     lines = list(zip(*columns.values(), strict=True))
     for i, line in enumerate(lines):
@@ -153,7 +153,7 @@ def _spaced(
 ) -> Table:
     """Return an empty table with two cells between columns if they fit, else one."""
     output = table(titles, [], numbers)
-    output.padding = (0, 2 if widths(columns, 2) <= width else 1, 0, 0)
+    output.padding = (0, 2 if total_width(columns, 2) <= width else 1, 0, 0)
     return output
 
 
@@ -164,7 +164,7 @@ def _kind(row: Row, highest: str = "") -> str:
 
 
 def _highest(row: Row) -> str:
-    """Return a head's kind; without a kind, the name of its highest score that has a chance."""
+    """Return a head's kind, or else the name of its highest score for which chance is defined."""
     if row.head.kind != NONE:
         return row.head.kind
     chances = row.head.chance
@@ -173,7 +173,7 @@ def _highest(row: Row) -> str:
 
 
 def _why_no_kind(row: Row, highest: str) -> str:
-    """Return why a head has no kind, in a few words; "" if it has a kind."""
+    """Return the reason that a head has no kind, in a few words; "" if it has a kind."""
     if row.head.kind != NONE or not highest:
         return ""
     if (_score(row, highest) or 0.0) < MIN_SCORE:
@@ -195,9 +195,9 @@ def _common_value(values: list[str]) -> str:
 
 
 def shares_table(rows: Rows, evidence: bool, width: int) -> Table:
-    """Return a table with a column per segment of keys; with `evidence`, with a line per segment.
+    """Return a table with a column per segment of keys or, with `evidence`, a line per share.
 
-    If the columns do not fit, names are shortened; if that is not enough, lines are used.
+    If the columns do not fit even with shortened names, the table has a line per share too.
     """
     names = {name for _, row in rows for name in (row.from_, row.to)}
     layouts = [listed(rows)] if evidence else [cells(rows), listed(rows)]
@@ -206,7 +206,7 @@ def shares_table(rows: Rows, evidence: bool, width: int) -> Table:
         for full in layouts
         for candidate in (full, *(_shortened(full, names, size) for size in NAME_WIDTHS))
     ]
-    chosen = next((c for c in candidates if widths(_columns(c), 1) <= width), candidates[-1])
+    chosen = next((c for c in candidates if total_width(_columns(c), 1) <= width), candidates[-1])
     output = _spaced(chosen.titles, chosen.numbers, _columns(chosen), width)
     for line in chosen.lines:
         output.add_row(*map(Text, line))
@@ -232,4 +232,4 @@ def _shortened(contents: Cells, names: set[str], size: int) -> Cells:
 
 
 def _columns(table: Cells) -> list[list[str]]:
-    return [list(each) for each in zip(table.titles, *table.lines, *table.footer, strict=True)]
+    return [list(cells) for cells in zip(table.titles, *table.lines, *table.footer, strict=True)]

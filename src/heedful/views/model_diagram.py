@@ -1,6 +1,6 @@
-"""Diagrams of models, drawn upwards as in figure 1 of *Attention is all you need*.
+"""Diagrams of models and blocks, drawn upwards as in figure 1 of *Attention is all you need*.
 
-All labels are read from the model itself.
+All sizes and names in the labels are read from the model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ACTIVATIONS = {"relu2": "ReLU²", "relu": "ReLU", "gelu": "GELU", "gelu_tanh": "
               "swiglu": "SwiGLU", "geglu": "GEGLU", "reglu": "ReGLU"}  # fmt: skip
 POSITIONS = {"sinusoidal": "sines and cosines", "learned": "learned"}
 APART = 4.55  # inches between encoder and decoder
-BROAD, THIRD = 4.5, 1.34  # inches: a box as wide as all three projections, and a projection
+BROAD, THIRD = 4.5, 1.34  # inches: width of a box above all three projections, and of each of them
 OFFSETS = (-1.58, 0.0, 1.58)  # inches from the middle: query, key, value
 
 
@@ -142,7 +142,7 @@ def _embedding(column: Column, name: str, config: Any, ids: Shape, *, scaled: bo
 
 
 def _block(column: Column, block: Any, config: Any, *, masked: bool, tokens: str = "N") -> Box:
-    """Draw a block; return the box of its second part (cross-attention in a decoder)."""
+    """Draw a block; return the box of its second layer (cross-attention in a decoder)."""
     state: Shape = ("B", tokens, config.width)
     name = "Masked multi-head attention" if masked else "Multi-head attention"
     parts = [(name, _attention(block.attend, config, tokens, tokens), "teal", "attend_norm")]
@@ -179,7 +179,7 @@ def _attention(
 
 
 def key_changes(attend: MultiHeadAttention, config: Any) -> list[str]:
-    """Return how queries and keys are changed before their product, as participles."""
+    """Return how queries and keys are changed before their product, such as "rotated"."""
     changes = [] if isinstance(attend.query_norm, nn.Identity) else ["normalised"]
     return [*changes, "rotated"] if getattr(config, "positions", "") == "rotary" else changes
 
@@ -197,14 +197,14 @@ def norm_name(norm: nn.Module) -> str:
     return "RMSNorm" if isinstance(norm, RMSNorm) else "LayerNorm"
 
 
-def _output(column: Column, config: Any, state: Shape, what: str) -> None:
-    """Draw the way from the last hidden states to probabilities."""
+def _output(column: Column, config: Any, state: Shape, token: str) -> None:
+    """Draw the output layer and the softmax."""
     lines = [f"{config.width} → {config.vocabulary}" + (", the token table" if config.tied else "")]
     logits: Shape = (*state[:2], config.vocabulary)
     column.box("Output layer", lines, "violet", state)
     column.box("Softmax", (), "plain", logits)
     column.step()
-    column.words(f"probabilities of the {what}")
+    column.words(f"probabilities of the {token}")
 
 
 def draw_block(model: nn.Module) -> Figure:

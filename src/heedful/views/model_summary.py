@@ -1,4 +1,4 @@
-"""Summary of a model in the terminal: settings, parameters by part, shapes of a batch."""
+"""A model's summary in the terminal: settings, parameters by part, shapes of a batch."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def show(console: Console, description: Description) -> None:
     console.print(_parameters(description))
     if description.shape_steps:
         console.print(Text("\nShapes", "bold"))
-        for line in _wrapped(console, _letters(description), 2):
+        for line in _wrapped(console, _legend(description), 2):
             console.print(line)
-        for line in _passages(description, console.width):
+        for line in _shape_lines(description, console.width):
             console.print(line, no_wrap=True, overflow="ignore", crop=False)
 
 
@@ -49,7 +49,7 @@ def as_json(description: Description) -> dict[str, Any]:
         "settings": [setting._asdict() for setting in description.settings],
         "parameters": description.parameters,
         "parts": [_part_data(part) for part in description.parts],
-        "shapes": [passage._asdict() for passage in description.shape_steps],
+        "shapes": [step._asdict() for step in description.shape_steps],
     }
 
 
@@ -59,8 +59,8 @@ def _part_data(part: Part) -> dict[str, Any]:
 
 def _norms(description: Description) -> str:
     order = description.norm_order
-    where = {"pre": "norms before each part", "post": "norms after each sum"}
-    return f", {order}-norm ({where[order]})" if order else ""
+    meanings = {"pre": "norms before each part", "post": "norms after each sum"}
+    return f", {order}-norm ({meanings[order]})" if order else ""
 
 
 def _settings(console: Console, description: Description) -> None:
@@ -83,7 +83,7 @@ def _value(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, list):
-        return ", ".join(_value(each) for each in value)
+        return ", ".join(map(_value, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -110,33 +110,33 @@ def _parameters(description: Description) -> Trimmed:
 
 
 def _rows(part: Part, depth: int, times: int) -> Iterator[tuple[int, Part, int]]:
-    """Yield (depth, part, number of copies in the model) of a part and its descendants."""
+    """Yield a part and its descendants, as (depth, part, number of copies in the model)."""
     times *= part.times
     yield depth, part, times
     for child in part.parts:
         yield from _rows(child, depth + 1, times)
 
 
-def _letters(description: Description) -> str:
+def _legend(description: Description) -> str:
     settings = {setting.name: setting.value for setting in description.settings}
-    most = f"at most {settings['context_length']:,}"
+    limit = f"at most {settings['context_length']:,}"
     if description.kind == "encoder–decoder":
-        return f"B texts, M tokens of the source and N of the target, {most}"
-    return f"B texts, N tokens of each, {most}"
+        return f"B texts, M tokens of the source and N of the target, {limit}"
+    return f"B texts, N tokens of each, {limit}"
 
 
-def _passages(description: Description, width: int) -> Iterator[Text]:
-    """Yield a line per step, with a heading per block; long chains of shapes are wrapped."""
-    passages, times = description.shape_steps, {part.name: part.times for part in description.parts}
-    name = max(len(passage.step) + (2 if passage.within else 0) for passage in passages) + 4
-    within = ""
-    for passage in passages:
-        if passage.within and passage.within != within:
-            yield Text(f"  {passage.within}, one of {times[passage.within]}")
-        within = passage.within
-        step = ("    " if within else "  ") + passage.step
-        for i, line in enumerate(_wrapped_chain(passage.shapes, width - name)):
-            yield Text.assemble(((step if i == 0 else "").ljust(name), "dim"), line)
+def _shape_lines(description: Description, width: int) -> Iterator[Text]:
+    """Yield lines with the shapes of each step, and a heading before each block."""
+    steps, times = description.shape_steps, {part.name: part.times for part in description.parts}
+    indent = max(len(step.step) + (2 if step.within else 0) for step in steps) + 4
+    block = ""
+    for step in steps:
+        if step.within and step.within != block:
+            yield Text(f"  {step.within}, one of {times[step.within]}")
+        block = step.within
+        name = ("    " if block else "  ") + step.step
+        for i, line in enumerate(_wrapped_chain(step.shapes, width - indent)):
+            yield Text.assemble(((name if i == 0 else "").ljust(indent), "dim"), line)
 
 
 def _wrapped_chain(shapes: Sequence[Shape], room: int) -> list[str]:

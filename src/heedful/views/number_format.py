@@ -1,4 +1,4 @@
-"""Numbers as text: matrices, in full or abbreviated, and a number written out as its sum."""
+"""Numbers as text: matrices, in full or abbreviated, bars, and calculations written out."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rich.text import Text
 from heedful.explain import Explanation, Formula, Section, Stage
 from heedful.views.terminal import COLOURS, fit
 
-FULL, CORNERS = 16, 7  # rows or columns shown in full; how many are shown of more than that
+FULL, CORNERS = 16, 7  # rows or columns that are shown in full; number shown if there are more
 LABEL, GAP = 12, 4  # cells of the longest label; cells between two matrices
-JOINERS = "\u200c\u200d"  # str.isprintable is false, but Persian words and emoji contain them
+JOINERS = "\u200c\u200d"  # not isprintable() in Python, but Persian words and emoji contain them
 BLOCKS = " ▏▎▍▌▋▊▉█"
 NARROW = 60  # cells; below this width the label of a number has its own line
-POWERS = 20  # terms of a softmax that are computed for display
+POWERS = 20  # maximum number of terms computed of a softmax's sum
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Labels:
 
 
 def visible(token: str) -> str:
-    """Replace control characters and invisible characters of a token by their code points.
+    """Replace the control characters and invisible characters of a token by their code points.
 
     >>> visible("step"), visible("a\\x1b[1mb"), visible("\\u202e")
     ('step', 'a<1b>[1mb', '<202e>')
@@ -61,7 +61,7 @@ def formatter(values: Iterable[float]) -> Callable[[float], str]:
 
 
 def corners(count: int, room: int) -> list[int | None]:
-    """Return the indices to show if `room` fit; None stands for the ones left out.
+    """Return the indices to show if `room` of them fit; None stands for those left out.
 
     >>> corners(3, 4), corners(100, 6), corners(100, 3)
     ([0, 1, 2], [0, 1, 2, None, 98, 99], [0, None, 99])
@@ -82,7 +82,7 @@ def without_gaps(indices: Iterable[int | None]) -> list[int]:
 class Matrix:
     """A matrix as text, with labels and a title; `part(rows, columns)` returns its numbers.
 
-    With `heat`, the background colour of a number shows its magnitude.
+    With `heat`, the background colour of a number encodes its value.
     """
 
     shape: tuple[int, int]
@@ -92,21 +92,21 @@ class Matrix:
     title: str = ""
     heat: bool = False
 
-    def lines(self, room: int, only: Sequence[int] | None = None, high: int = FULL) -> list[Text]:
-        """Return lines of equal width, at most `room` cells; `only` selects rows.
+    def lines(self, room: int, only: Sequence[int] | None = None, limit: int = FULL) -> list[Text]:
+        """Return lines of equal width, at most `room` cells.
 
-        If there are more than `high` rows, the first and the last ones are shown.
+        `only` selects rows. Without it, at most `limit` rows are shown, from both ends.
         """
-        rows = corners(self.shape[0], high) if only is None else list(only)
+        rows = corners(self.shape[0], limit) if only is None else list(only)
         indices = without_gaps(rows)
         names = {row: self.rows(row) for row in indices}
         label = min(LABEL, max([1, *map(cell_len, names.values())]), max(1, room // 3))
-        tried = without_gaps(corners(self.shape[1], max(3, (room - label) // 4)))
-        numbers = dict(zip(indices, self.part(indices, tried), strict=True))
-        write = formatter(value for row in numbers.values() for value in row)
-        width = self._width(write, numbers.values(), tried)
+        candidates = without_gaps(corners(self.shape[1], max(3, (room - label) // 4)))
+        numbers = dict(zip(indices, self.part(indices, candidates), strict=True))
+        form = formatter(value for row in numbers.values() for value in row)
+        width = self._width(form, numbers.values(), candidates)
         columns = corners(self.shape[1], (room - label) // (width + 2))
-        positions = {column: i for i, column in enumerate(tried)}
+        positions = {column: i for i, column in enumerate(candidates)}
         top = max((abs(v) for row in numbers.values() for v in row if math.isfinite(v)), default=0)
         output = [self._header(columns, label, width)]
         for row in rows:
@@ -117,15 +117,15 @@ class Matrix:
                     line.append(_gap(column, width, gap), "dim not bold")
                 else:
                     value = numbers[row][positions[column]]
-                    line.append(f" {fit(write(value), width)} ", self._style(value, top))
+                    line.append(f" {fit(form(value), width)} ", self._style(value, top))
             output.append(line)
         if self.title:
             title = fit(self.title, output[0].cell_len, left=True)
             output.insert(0, Text(title, "dim", no_wrap=True))
         return output
 
-    def _width(self, write: Callable, rows: Iterable[Sequence[float]], columns: list[int]) -> int:
-        numbers = [len(write(value)) for row in rows for value in row]
+    def _width(self, form: Callable, rows: Iterable[Sequence[float]], columns: list[int]) -> int:
+        numbers = [len(form(value)) for row in rows for value in row]
         names = [min(8, cell_len(self.columns(column))) for column in columns]
         return max([*numbers, *names])
 
@@ -170,8 +170,8 @@ def _rgb(colour: str) -> tuple[int, ...]:
     return tuple(bytes.fromhex(colour[1:]))
 
 
-def beside(blocks: Sequence[Sequence[Text]], room: int) -> list[list[Text]]:
-    """Place blocks of lines side by side, as many per row as fit."""
+def arrange(blocks: Sequence[Sequence[Text]], room: int) -> list[list[Text]]:
+    """Place blocks of lines side by side, as many as fit into `room` cells, the rest below."""
     output: list[list[Text]] = []
     used = 0
     for block in blocks:
@@ -189,7 +189,7 @@ def beside(blocks: Sequence[Sequence[Text]], room: int) -> list[list[Text]]:
 
 
 def bar(share: float, cells: int) -> str:
-    """Return a bar of at most `cells` cells, to an eighth of a cell.
+    """Return a bar for a share from 0 to 1; `cells` is the length of a full bar.
 
     >>> bar(1.0, 3), bar(0.5, 3)
     ('███', '█▌')
@@ -199,7 +199,7 @@ def bar(share: float, cells: int) -> str:
 
 
 def products(left: Sequence[float], right: Sequence[float], room: int) -> str:
-    """Write out a sum of products; if it is too long, its first terms and the last.
+    """Write out a sum of products; if it does not fit, only its first terms and the last.
 
     >>> products([0.55, 0.87], [0.43, 0.15], 40)
     '0.55×0.43 + 0.87×0.15'
@@ -218,18 +218,18 @@ def products(left: Sequence[float], right: Sequence[float], room: int) -> str:
 
 
 class WorkedExample:
-    """Writes out how numbers of a section, of the explanation's head, are computed."""
+    """Writes out the calculation of numbers in a section, for the explained head."""
 
     def __init__(self, explanation: Explanation, section: Section) -> None:
         self.explanation, self.section = explanation, section
 
     def example(self, stage: Stage, row: int, room: int) -> list[Text]:
-        """Write out the first number of a row, in lines of `room` cells if possible.
+        """Write out the calculation of a row's first number, in lines of `room` cells if possible.
 
-        For logits and probabilities, the example is the likeliest token of the last answer.
+        For logits and probabilities, the number is that of the likeliest token of the last answer.
         """
         is_weights = stage.kind == "weights"
-        if stage.rows == "width" or not (stage.factors or stage.how or is_weights):
+        if stage.rows == "width" or not (stage.factors or stage.number_formula or is_weights):
             return []
         walk = self.explanation
         head, heads, column = walk.head, walk.heads, 0
@@ -238,7 +238,7 @@ class WorkedExample:
         if stage.columns == "vocabulary":
             answer = walk.answers[-1] if walk.answers else walk.answer(row)
             column = answer.likeliest[0].id if answer else 0
-            row = answer.place if answer else row
+            row = answer.position if answer else row
         names = walk.labels(stage.columns)
         name = visible(walk.labels(stage.rows)[row])
         name += f" → {visible(names[column])}" if names else f", number {column}"
@@ -252,35 +252,35 @@ class WorkedExample:
         elif stage.factors is not None:
             calculation = self.sum_of(stage, row, column, remaining)
         else:
-            calculation = formula(stage.formula_of(row, column, head, heads))
+            calculation = fill_formula(stage.formula_of(row, column, head, heads))
         first, second = Text(name, "dim", end=""), Text.assemble(calculation, (total, "bold"))
         return [first, second] if narrow else [Text.assemble(first, second)]
 
     def sum_of(self, stage: Stage, row: int, column: int, room: int) -> str:
-        """Write out the products that sum to a number, and the bias added to them."""
+        """Write out a number as a sum of products and a bias."""
         walk = self.explanation
         left, right, bias = stage.terms(row, column, walk.head, walk.heads)
         last = "" if bias is None else f" + {_bracketed(bias)}"
         return products(left.tolist(), right.tolist(), room - len(last)) + last
 
     def _softmax(self, weights: Stage, row: int, room: int) -> str:
-        before, walk = self.section.before(weights), self.explanation
-        columns = range(min(before.shape[-1], POWERS))
-        scores = before.of_head(walk.head, walk.heads, [row], columns)[0].tolist()
+        logits, walk = self.section.stage_before(weights), self.explanation
+        columns = range(min(logits.shape[-1], POWERS))
+        scores = logits.of_head(walk.head, walk.heads, [row], columns)[0].tolist()
         powers = [f"e^{score:.4f}" for score in scores if math.isfinite(score)]
         if not powers or not math.isfinite(scores[0]):  # the first key is outside the window
             return "0 / (…)"
         full = f"{powers[0]} / ({' + '.join(powers)})"
-        if before.shape[-1] <= POWERS and len(full) <= room:
+        if logits.shape[-1] <= POWERS and len(full) <= room:
             return full
         count = max(1, (room - len(powers[0]) - 9) // (len(powers[0]) + 3))
         return f"{powers[0]} / ({' + '.join(powers[:count])} + …)"
 
 
-def formula(template: Formula) -> str:
-    """Fill the numbers into a formula; a negative number after a sign stands in brackets.
+def fill_formula(template: Formula) -> str:
+    """Fill the numbers into a formula; put a negative number after an operator in brackets.
 
-    >>> formula(Formula("({} - {}) / {}", (0.5, -0.25, 2.0)))
+    >>> fill_formula(Formula("({} - {}) / {}", (0.5, -0.25, 2.0)))
     '(0.50 - (-0.25)) / 2.00'
     """
     output = ""

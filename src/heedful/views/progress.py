@@ -1,4 +1,4 @@
-"""Progress of training and of other long tasks: live bars in a terminal, plain lines in a log."""
+"""Progress of training and other long tasks: live bars in a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from heedful.train import Event, Step, Validation
 from heedful.views.terminal import console, duration
 
 SMOOTHED = 50  # steps over which the speed is averaged
-LEAST, MOST = 16, 40  # cells of the bar
+MIN_BAR, MAX_BAR = 16, 40  # length of the bar in terminal cells
 # Cells of the text beside the bar, without the step numbers; the speed is optional
 TEXT = len(" /  training 0.000  validation 0.000  59 min 59 s left")
 SPEED = len("  100,000 tokens/s")
@@ -39,18 +39,18 @@ class Meter:
 
     @property
     def speed(self) -> str:
-        """Tokens per second; time between training steps is not counted."""
+        """Tokens per second, without the time between training steps."""
         seconds = sum(step.seconds for step, _ in self._recent)
         tokens = sum(step.tokens for step, _ in self._recent)
         return f"{tokens / seconds:,.0f}" if seconds else "–"
 
     @property
     def time_left(self) -> str:
-        """Estimated time left, including validation and saving at their recent pace."""
+        """Estimated time left, from the pace of recent steps with their validations and saves."""
         if len(self._recent) < 2:
             return "…"
-        (first, began), (last, now) = self._recent[0], self._recent[-1]
-        pace = (now - began) / max(1, last.step - first.step)
+        (first, start), (last, now) = self._recent[0], self._recent[-1]
+        pace = (now - start) / max(1, last.step - first.step)
         return duration(pace * (self.steps - last.step))
 
 
@@ -73,8 +73,8 @@ class LiveTraining:
             self._validation = f"{event.loss:.3f}"
         meter, steps = self._meter, f"{self._meter.steps:,}"
         room = self.progress.console.width - TEXT - 2 * len(steps)
-        has_speed = room >= LEAST + SPEED
-        self._bar.bar_width = min(max(room - has_speed * SPEED, LEAST // 2), MOST)
+        has_speed = room >= MIN_BAR + SPEED
+        self._bar.bar_width = min(max(room - has_speed * SPEED, MIN_BAR // 2), MAX_BAR)
         speed = f"{meter.speed:>7} tokens/s  " if has_speed else ""
         line = (
             f"[bold]{meter.step:>{len(steps)},}[/]/{steps}  training [bold]{meter.loss:>5}[/]  "
@@ -84,14 +84,14 @@ class LiveTraining:
 
 
 class PlainTraining:
-    """One line per validation, and about ten lines of steps in total: for pipes and logs."""
+    """Progress for pipes and logs: a line per validation, and about ten lines for the steps."""
 
     def __init__(self, console: Console, steps: int, start: int) -> None:
         self._console, self._meter = console, Meter(steps, start)
         self._every = max(1, (steps - start) // 10)
 
     def show(self, event: Event) -> None:
-        """Print a line for a validation, or for every tenth part of the steps."""
+        """Print a line after a validation, and after every tenth of the steps."""
         meter = self._meter
         if isinstance(event, Step):
             meter.add(event)
@@ -101,7 +101,7 @@ class PlainTraining:
                     f"{meter.speed} tokens/s  {meter.time_left} left"
                 )
         elif isinstance(event, Validation):
-            best = "  (best so far)" if event.best else ""
+            best = "  (best so far)" if event.is_best else ""
             self._console.print(f"step {event.step:,}  validation loss {event.loss:.3f}{best}")
 
 
@@ -123,7 +123,7 @@ def progress_bar(task: str, visible: bool = True) -> Iterator[Callable[[float], 
     """Show a bar for a task; the yielded function sets the completed share, from 0 to 1.
 
     The bar is drawn on standard error, only in a terminal, and removed at the end. Before the first
-    share it has no length. If several processes share a terminal, set `visible` in one of them.
+    share, it only shows activity. If several processes use a terminal, pass `visible` in one only.
     """
     screen = console(stderr=True)
     bar = Progress(

@@ -1,4 +1,4 @@
-"""Terminal output: coloured in a terminal, plain in a pipe or with NO_COLOR."""
+"""Tables, heat maps and text for the terminal; they are plain in a pipe or with NO_COLOR."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.text import Text
 SHADES = " ·░▒▓█"
 # viridis in eight even steps: its lightness is monotonic, so colour-blind readers can order it
 COLOURS = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
-LABEL = 9  # cells of a token's label
+LABEL = 9  # width of a token's label, in terminal cells
 
 
 class _Console(Console):
@@ -63,10 +63,10 @@ def table(
     return output
 
 
-def flowed(items: Iterable[str], room: int) -> str:
+def flow(items: Iterable[str], room: int) -> str:
     """Join items by two spaces, in lines of at most `room` cells; no item is split.
 
-    >>> print(flowed(["the 20 %", "a 10 %", "this 9 %"], room=16))
+    >>> print(flow(["the 20 %", "a 10 %", "this 9 %"], room=16))
     the 20 %  a 10 %
     this 9 %
     """
@@ -125,7 +125,7 @@ def fit(label: str, width: int, left: bool = False) -> str:
     return label + space if left else space + label
 
 
-def widths(columns: Iterable[Iterable[str]], gap: int) -> int:
+def total_width(columns: Iterable[Iterable[str]], gap: int) -> int:
     """Return the total width in cells of columns (title included) with gaps between them."""
     widest = [max(map(cell_len, column)) for column in columns]
     return sum(widest) + gap * (len(widest) - 1)

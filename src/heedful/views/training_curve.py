@@ -1,4 +1,4 @@
-"""Plots of a training run: losses, and the scores of its heads, over steps."""
+"""Plots of a training run over its steps: losses and head scores."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rich.text import Text
 
 from heedful.errors import ArgumentError
 from heedful.pictures import style
-from heedful.train.metrics import MOST_AVERAGED, averaging_window
+from heedful.train.metrics import MAX_AVERAGED, averaging_window
 
 TRAINING, VALIDATION = "#0072b2", "#d55e00"  # Okabe and Ito (2008): safe for colour-blind readers
-APART = 0.09  # smallest distance of the two curve labels, as a share of the picture's height
-CROWD = 60  # above this number of validation losses, dots would hide the line
+APART = 0.09  # minimum distance of the two curves' labels, as a share of the picture's height
+CROWD = 60  # maximum number of validation losses with dots; more dots would hide the line
 PANELS = {
     "induction": "induction",
     "previous": "previous token",
@@ -26,20 +26,20 @@ PANELS = {
     "entropy": "entropy (nats)",
     "largest_logit": "largest logit",
 }
-SHARES = ("induction", "previous", "sink")  # scores from 0 to 1; their best head is labelled
+SHARES = ("induction", "previous", "sink")  # scores from 0 to 1 whose best head is labelled
 COLOURS = {"induction": "#009e73", "previous": "#a34d82", "sink": "#8a6d00"}
 STYLES = {"induction": "green", "previous": "magenta", "sink": "yellow"}  # in a terminal
-OTHERS, BAND = "#b4bbc2", "#e3f2ec"
-LEAST = 0.2  # smallest final score of a labelled head
-BETWEEN = 0.17  # smallest distance of two labels, as a share of a panel's height
+GREY, BAND = "#b4bbc2", "#e3f2ec"  # all other heads; the steps in which induction rises
+MIN_SCORE = 0.2  # minimum final score of a labelled head
+LABEL_GAP = 0.17  # minimum distance of two labels, as a share of a panel's height
 ROOM = 0.28  # width of the band's label, as a share of the picture's width
-WIDTHS = len("previous token"), len("head 11.11"), len("0.00 → 0.00")  # in a terminal
+WIDTHS = len("previous token"), len("head 11.11"), len("0.00 → 0.00")  # columns in a terminal
 BARS, LONGEST = "▁▂▃▄▅▆▇█", 24
-MARKS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
+TICKS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 class Losses(NamedTuple):
-    """Training and validation losses with their steps, in nats per token."""
+    """Training losses at `steps` and validation losses at `validated`, in nats per token."""
 
     steps: Sequence[int]
     training: Sequence[float]
@@ -61,14 +61,14 @@ def loss_curve(
 
     Args:
         steps: the steps of the training losses.
-        train_losses: in nats per token. If there are more than ten, a running mean is drawn over
-            them: of the latest tenth, at most 50, as the terminal shows.
+        train_losses: in nats per token. If there are more than ten, their mean over the latest
+            tenth of the steps (at most 50) is drawn too; the terminal shows the same mean.
         validation_steps: the steps of the validation losses; may be empty.
         validation_losses: in nats per token.
         title: title of the figure.
 
     Raises:
-        ArgumentError: the numbers of steps and losses differ, or both are 0.
+        ArgumentError: there are no losses, or not as many steps as losses.
 
     >>> figure = loss_curve([1, 2, 3], [4.0, 3.0, 2.5], [3], [2.9])
     >>> figure.axes[0].get_ylabel()
@@ -80,18 +80,18 @@ def loss_curve(
         raise ArgumentError("no losses", expected="at least one step", remedy="train first")
     figure = style.figure(8, 4.2)
     ax = figure.add_subplot()
-    note = f"training: pale, each step; dark, mean of the latest tenth, at most {MOST_AVERAGED}"
+    note = f"training: pale, each step; dark, mean of the latest tenth, at most {MAX_AVERAGED}"
     if averaging_window(len(steps)) > 1:
         _note(ax, note)
     losses = Losses(steps, train_losses, validation_steps, validation_losses)
     style.name_ends(ax, draw_losses(ax, losses), APART)
     style.quiet(ax)
     style.whole_numbers(ax, "step", "loss (nats per token)")
-    return style.finished(figure, title)
+    return style.finish(figure, title)
 
 
 def running_mean(values: np.ndarray) -> np.ndarray:
-    """Compute the mean over the latest tenth of the values so far, at most 50, at each index.
+    """Return the mean, at each index, over the latest tenth of the values so far (at most 50).
 
     Values that are not finite are left out; the mean is NaN if none is finite.
 
@@ -102,7 +102,7 @@ def running_mean(values: np.ndarray) -> np.ndarray:
     start = np.array([n - averaging_window(n) for n in number.tolist()], dtype=int)
     finite = np.isfinite(values)
     total, count = (
-        np.concatenate([[0], np.cumsum(each)]) for each in (np.where(finite, values, 0), finite)
+        np.concatenate([[0], np.cumsum(v)]) for v in (np.where(finite, values, 0), finite)
     )
     count = count[number] - count[start]
     total = total[number] - total[start]
@@ -110,12 +110,12 @@ def running_mean(values: np.ndarray) -> np.ndarray:
 
 
 def draw_losses(ax: Axes, losses: Losses) -> Iterator[tuple[float, str, str]]:
-    """Draw both curves, mark the best loss, and return (last loss, label, colour) of each curve."""
-    train = _training(ax, *_points(losses.steps, losses.training))
+    """Draw both curves and mark the best loss; yield (last loss, label, colour) of each curve."""
+    train = _draw_train(ax, *_points(losses.steps, losses.training))
     validation = _points(losses.validated, losses.validation)
     dots = "o" if len(validation[0]) <= CROWD else ""
     ax.plot(*validation, color=VALIDATION, linewidth=1.6, marker=dots, markersize=4, zorder=3)
-    return _ends(train, validation, _best(ax, *validation))
+    return _end_labels(train, validation, _best(ax, *validation))
 
 
 def _check(steps: Sequence[int], losses: Sequence[float], name: str) -> None:
@@ -131,7 +131,7 @@ def _points(steps: Sequence[int], losses: Sequence[float]) -> tuple[np.ndarray, 
     return np.asarray(steps, float), np.where(np.isfinite(values), values, np.nan)
 
 
-def _training(ax: Axes, steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _draw_train(ax: Axes, steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Draw the training loss; return the points of its main line."""
     if averaging_window(len(losses)) <= 1:
         ax.plot(steps, losses, color=TRAINING, linewidth=1.6, marker="o", markersize=2.5)
@@ -149,7 +149,7 @@ def _note(ax: Axes, line: str) -> None:
 
 
 def _best(ax: Axes, steps: np.ndarray, losses: np.ndarray) -> str:
-    """Mark the lowest loss; return the end of its curve's label."""
+    """Mark the lowest validation loss; return a suffix for the label of its curve."""
     if np.isnan(losses).all():
         return ""
     lowest = int(np.nanargmin(losses))
@@ -159,7 +159,7 @@ def _best(ax: Axes, steps: np.ndarray, losses: np.ndarray) -> str:
     return ", the best" if is_last else f",\nbest {loss:.3f} at step {step:,.0f}"
 
 
-def _ends(
+def _end_labels(
     train: tuple[np.ndarray, ...], validation: tuple[np.ndarray, ...], suffix: str
 ) -> Iterator[tuple[float, str, str]]:
     """Yield each curve's last loss, label and colour."""
@@ -173,7 +173,7 @@ def _ends(
 
 
 class Best(NamedTuple):
-    """The head with the highest final value of a score; `values` are (T,)."""
+    """The head with the highest final value of a score; `values` (T,) is its score over time."""
 
     score: str
     layer: int
@@ -207,7 +207,7 @@ class HeadHistory:
         self.steps = np.asarray(steps, float)
         arrays = {name: np.array(scores[name], float) for name in PANELS if scores.get(name)}
         # a score that is undefined for every head gets no panel
-        self.scores = {name: each for name, each in arrays.items() if not np.isnan(each[-1]).all()}
+        self.scores = {name: v for name, v in arrays.items() if not np.isnan(v[-1]).all()}
 
     def highest(self, name: str) -> Best | None:
         """Return the head with the highest final value of a score; None if it is undefined."""
@@ -219,25 +219,25 @@ class HeadHistory:
 
     @property
     def best(self) -> list[Best]:
-        """The best head of each score in `SHARES` whose final value is at least `LEAST`."""
+        """The best head of each score in `SHARES` whose final value is at least `MIN_SCORE`."""
         heads = (self.highest(name) for name in SHARES)
-        return [best for best in heads if best is not None and best.values[-1] >= LEAST]
+        return [best for best in heads if best is not None and best.values[-1] >= MIN_SCORE]
 
     @property
     def rise(self) -> tuple[int, int] | None:
         """The steps between which the best induction head goes from 1/4 to 3/4 of its rise.
 
-        None if its score rises by less than `LEAST`.
+        None if its final score or its rise is below `MIN_SCORE`.
         """
         best = next((head for head in self.best if head.score == "induction"), None)
         if best is None:
             return None
         low, high = np.nanmin(best.values), best.values[-1]
-        if high - low < LEAST:
+        if high - low < MIN_SCORE:
             return None
-        before = np.flatnonzero(best.values < low + (high - low) / 4)[-1]
-        after = np.flatnonzero(best.values > low + 3 * (high - low) / 4)
-        return int(self.steps[before]), int(self.steps[after[after > before][0]])
+        start = np.flatnonzero(best.values < low + (high - low) / 4)[-1]
+        ends = np.flatnonzero(best.values > low + 3 * (high - low) / 4)
+        return int(self.steps[start]), int(self.steps[ends[ends > start][0]])
 
 
 def plot_head_history(history: HeadHistory, losses: Losses, *, title: str | None = None) -> Figure:
@@ -260,11 +260,12 @@ def plot_head_history(history: HeadHistory, losses: Losses, *, title: str | None
     above, *panels = figure.subplots(
         len(names) + 1, sharex=True, height_ratios=[1.8, *[1.0] * len(names)], squeeze=False
     )[:, 0]
-    style.name_ends(above, draw_losses(above, losses), BETWEEN)
+    style.name_ends(above, draw_losses(above, losses), LABEL_GAP)
     above.set_ylabel("loss (nats per token)")
     for name, ax in zip(names, panels, strict=True):
         _panel(ax, name, history)
-    _steps(panels[-1], history.steps, max([history.steps[-1], *losses.steps, *losses.validated]))
+    last = max([history.steps[-1], *losses.steps, *losses.validated])
+    _step_axis(panels[-1], history.steps, last)
     for ax in (above, *panels):
         style.quiet(ax)
         ax.tick_params(length=0, pad=5, labelsize=8.5, labelcolor=style.INK)
@@ -274,11 +275,11 @@ def plot_head_history(history: HeadHistory, losses: Losses, *, title: str | None
     if history.rise:
         _label_rise(above, *history.rise)
     figure.align_ylabels()
-    return style.finished(figure, title)
+    return style.finish(figure, title)
 
 
 def _label_rise(ax: Axes, first: int, last: int) -> None:
-    """Label the band: on its left if there is room, else on its right."""
+    """Write the label of the band: to its left if there is room, else to its right."""
     start = (ax.transData + ax.transAxes.inverted()).transform((first, 0))[0]
     is_left = start > ROOM
     ax.annotate(
@@ -295,41 +296,41 @@ def _panel(ax: Axes, name: str, history: HeadHistory) -> None:
     values = history.scores[name]
     lines = values.reshape(len(values), -1)
     thin = 0.8 if lines.shape[1] <= 32 else 0.4
-    ax.plot(history.steps, lines, color=OTHERS, linewidth=thin, zorder=1)
+    ax.plot(history.steps, lines, color=GREY, linewidth=thin, zorder=1)
     ends = []
     for best in history.best:
         curve = values[:, best.layer, best.head]
-        is_own = best.score == name
+        is_titled = best.score == name
         ax.plot(
-            history.steps, curve, color=COLOURS[best.score], linewidth=2.0 if is_own else 1.2,
-            zorder=3 if is_own else 2,
+            history.steps, curve, color=COLOURS[best.score], linewidth=2.0 if is_titled else 1.2,
+            zorder=3 if is_titled else 2,
         )  # fmt: skip
-        label = f"head {best.name}  {curve[-1]:.2f}" if is_own else best.name
+        label = f"head {best.name}  {curve[-1]:.2f}" if is_titled else best.name
         ends.append((curve[-1], label, COLOURS[best.score]))
     if name in SHARES:
         ax.set_ylim(0, 1)
         ax.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
     else:
         ax.set_ylim(bottom=min(0.0, np.nanmin(values)))
-    _names(ax, ends)
+    _label_ends(ax, ends)
     ax.set_ylabel(PANELS[name])
 
 
-def _names(ax: Axes, ends: Iterable[tuple[float, str, str]]) -> None:
-    """Write the labels; a head that is best in two scores gets a single label."""
+def _label_ends(ax: Axes, ends: Iterable[tuple[float, str, str]]) -> None:
+    """Write labels at the ends of lines; a head that is best in two scores gets a single label."""
     merged: dict[str, tuple[float, str, str]] = {}
     for value, name, colour in sorted(ends, key=lambda end: (end[0], len(end[1]))):
         merged[name.removeprefix("head ").split()[0]] = value, name, colour
-    style.name_ends(ax, merged.values(), BETWEEN)
+    style.name_ends(ax, merged.values(), LABEL_GAP)
 
 
-def _steps(ax: Axes, steps: np.ndarray, last: float) -> None:
+def _step_axis(ax: Axes, steps: np.ndarray, last: float) -> None:
     """Set up the axis of steps; it is logarithmic if the gaps between steps grow."""
     gaps = np.diff(steps)[:-1]  # the last step does not follow the schedule
     if len(gaps) > 1 and gaps.max() > 4 * gaps.min():
         ax.set_xscale("symlog", linthresh=2, linscale=0.4)
-        marks = {mark * 1000**power for power in range(3) for mark in MARKS}
-        ax.xaxis.set_major_locator(FixedLocator(sorted(mark for mark in marks if mark <= last)))
+        ticks = {tick * 1000**power for power in range(3) for tick in TICKS}
+        ax.xaxis.set_major_locator(FixedLocator(sorted(tick for tick in ticks if tick <= last)))
         ax.xaxis.set_minor_locator(NullLocator())
         ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         ax.set_xlabel("step")
@@ -340,7 +341,7 @@ def _steps(ax: Axes, steps: np.ndarray, last: float) -> None:
 
 
 def head_history_table(history: HeadHistory) -> Table:
-    """Return a line per score in `SHARES`: best head, first and final value, and a sparkline."""
+    """Return a table of the best head per score in `SHARES`: first and last value, sparkline."""
     table = Table(box=None, padding=(0, 1), pad_edge=False, show_header=False)
     for width in (*WIDTHS, 1):  # in a narrow terminal only the sparkline is cut
         table.add_column(no_wrap=True, min_width=width)
@@ -348,7 +349,7 @@ def head_history_table(history: HeadHistory) -> Table:
         best = history.highest(name)
         if best is None:
             continue
-        is_low = best.values[-1] < LEAST
+        is_low = best.values[-1] < MIN_SCORE
         table.add_row(
             Text(PANELS[name]),
             Text(f"head {best.name}", style="dim" if is_low else "bold"),

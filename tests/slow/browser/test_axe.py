@@ -29,7 +29,7 @@ def test_axe_finds_nothing_serious(opened, served, filed, host, scheme, size):
     page.wait_for_timeout(200)
     assert not faults(page)
     view.show(call="0.0.0", head=1, tab="segments", marks="begin:0-3;middle:2-7")
-    page.get_by_role("region", name="Who reads what").get_by_role("table").wait_for()
+    page.get_by_role("region", name="Attention between segments").get_by_role("table").wait_for()
     assert not faults(page)
     page.get_by_role("button", name="Help").first.click()
     assert not faults(page)

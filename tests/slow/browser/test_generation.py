@@ -1,4 +1,4 @@
-"""A typed prompt: its map grows, generation stops, and continues from another token."""
+"""Generation in the page: the map grows; generation stops and continues from another token."""
 
 import re
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_a_prompt_grows_stops_and_continues_from_another_token(browser, opened):
         part.get_by_role("button", name="Generate").click()
         text = page.get_by_role("listbox", name="tokens of the text")
         sizes = [0]
-        # Let it grow beyond the 15 tokens of the text below, so that the two cannot be confused.
+        # more than the 15 tokens of the text below, so that the two texts differ in size
         while len(set(sizes)) < 4 or sizes[-1] < 20:
             sizes.append(text.get_by_role("option").count())
             assert sizes == sorted(sizes)
@@ -117,6 +117,7 @@ def test_a_prompt_grows_stops_and_continues_from_another_token(browser, opened):
         call = generation._catalogue.call(generation._text.number, 0, 1, 20)
         rows = call.segments({"begin": slice(0, 5), "end": slice(9, 20)})
         [share] = [row.share for row in rows if row[1:4] == (2, "end", "begin")]
-        line = page.get_by_role("region", name="Who reads what").get_by_role("row").nth(2)
+        table = page.get_by_role("region", name="Attention between segments")
+        line = table.get_by_role("row").nth(2)
         assert as_shown(line.get_by_role("button").first.inner_text().strip(), share)
         page.close()  # before its server

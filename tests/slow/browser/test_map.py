@@ -1,4 +1,4 @@
-"""The map: its requests, touch, two maps, the address, and two pages in one document."""
+"""The map: requests, touch, two maps, the address, and two pages in one document."""
 
 import re
 
@@ -38,7 +38,7 @@ def word(page):
     return page.page.locator(".legend-bar .word").inner_text()
 
 
-def test_only_tiles_in_view_are_asked_for_and_none_that_is_hidden(opened, served, places):
+def test_only_visible_and_unmasked_tiles_are_requested(opened, served, places):
     where, call = places("long")
     page = opened(served.address, served.origin)
 
@@ -50,8 +50,8 @@ def test_only_tiles_in_view_are_asked_for_and_none_that_is_hidden(opened, served
     tiles = {tuple(map(int, re.search(r"place=([\d%C,]+)", url)[1].replace("%2C", ",").split(",")))
              for url in urls if f"call={where}&" in url and "place=1" in url}  # fmt: skip
     fine = {(row, column) for _, level, row, column in tiles if level == 0}
-    assert fine == {(2, 2)}, "of four tiles in view a causal mask hides three"
-    assert len(urls) == len(set(urls)), "nothing is asked for twice"
+    assert fine == {(2, 2)}, "the causal mask excludes three of the four tiles in view"
+    assert len(urls) == len(set(urls)), "nothing is requested twice"
     assert call.kind == "causal"
 
 
@@ -65,7 +65,7 @@ def check_weight(readout, true):
     assert as_shown(text, true)
 
 
-def test_sampled_is_said_and_asked_for_again_until_it_is_exact(opened, served, places):
+def test_sampled_tiles_are_marked_and_requested_until_they_are_exact(opened, served, places):
     where, _ = places("long")
     page = opened(served.address, served.origin)
     times = {}
@@ -106,7 +106,7 @@ def test_the_profile_shows_only_numbers_of_its_row_and_marks_sampled_ones(opened
     page.page.route("**/ask/row?**", hold)
     page.cell(where, 1, 10, 4)
     largest.wait_for(state="detached")
-    assert "…" in profile.get_by_title("Go there").inner_text()
+    assert "…" in profile.get_by_title("Select this cell").inner_text()
     answering.append(True)
     for route in held:
         head, arrays = unpacked(route.fetch().body())
@@ -165,15 +165,17 @@ def test_invalid_parts_of_an_address_are_ignored(opened, served, places):
     page.show(call=where, **bad)
     page.soon(lambda: check("row=4" in page.page.evaluate("location.hash") and "head=0" in
                             page.page.evaluate("location.hash")))  # fmt: skip
-    kept = page.page.evaluate("Object.fromEntries(new URLSearchParams(location.hash.slice(1)))")
-    assert kept == {"call": where, "head": "0", "colours": "log", "row": "4"}
+    parameters = page.page.evaluate(
+        "Object.fromEntries(new URLSearchParams(location.hash.slice(1)))"
+    )
+    assert parameters == {"call": where, "head": "0", "colours": "log", "row": "4"}
 
 
 def test_two_maps_have_one_scale_and_move_together(opened, served, places):
     where, call = places("causal")
     page = opened(served.address, served.origin)
     page.show(call=where, head=0, cell="9,4", pinned=1)
-    page.made(0, 9, 4)
+    page.wait_for_weight(0, 9, 4)
     page.page.get_by_role("button", name="Beside").click()
     second = page.page.get_by_role("figure", name="The second map")
     second.get_by_role("combobox", name="Head", exact=True).select_option("2")
@@ -194,7 +196,7 @@ def test_a_key_highlights_the_row_of_the_cell(opened, served, places):
     where, _ = places("causal")
     page = opened(served.address, served.origin)
     page.show(call=where, head=1, cell="9,4", pinned=1)
-    page.made(1, 9, 4)
+    page.wait_for_weight(1, 9, 4)
     the_map(page).focus()
     page.page.keyboard.press("r")
     page.page.keyboard.press("ArrowDown")

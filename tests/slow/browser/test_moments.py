@@ -1,4 +1,4 @@
-"""A model in training: a slider steps through its recordings and keeps the selection."""
+"""Recordings during training: a slider selects the step; layer, head and cell stay selected."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def learning(browser):
         recordings[f"step {step}"] = recording
     with Served(recordings) as served:
         steps = (0, 32, 100)
-        served.texts.moments = [
+        served.texts.training_steps = [
             TrainingStep(n, step, *of)
             for n, (step, of) in enumerate(zip(steps, LOSSES, strict=True))
         ]

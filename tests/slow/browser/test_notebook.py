@@ -1,5 +1,5 @@
-"""The page in a notebook cell, with no network: a stand-in for anywidget's model, whose messages
-the kernel side answers here."""
+"""The page in a notebook cell, without a network. A stand-in for anywidget's model passes
+its messages to the kernel side, which runs in this process."""
 
 import base64
 import threading
@@ -121,7 +121,7 @@ def test_two_pages_in_one_notebook(cells):
     page.evaluate("() => cells.second.tell('comm_live_update')")
     second.get_by_text("run the cell again").wait_for()
     assert not first.get_by_text("run the cell again").count()
-    # ending a page leaves nothing behind
+    # ending a page removes its elements, its listeners and its thread
     page.evaluate("() => cells.first.end()")
     assert not first.locator(".page").count()
     assert page.evaluate("Object.values(cells.first.listeners).flat().length") == 0
@@ -130,7 +130,7 @@ def test_two_pages_in_one_notebook(cells):
     assert kernel.cells["first"]._worker is None
     assert kernel.cells["second"]._worker is not None
     assert "call=0.1.0" in page.evaluate("cells.second.state.view")
-    # also while it waits for an answer, which must not start the kernel's thread again
+    # the same while the page waits for an answer; the kernel's thread must not start again
     kernel.heard.clear()
     page.evaluate(SHOW, [str(Widget._esm), "first", "call=0.0.0&pane=segments&marks=a:0-3"])
     while not any(message.get("question") == "scores" for message in kernel.heard):

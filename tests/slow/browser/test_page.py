@@ -1,4 +1,4 @@
-"""Actions on the page by mouse and keyboard: choose, zoom, pin, search, save, share."""
+"""Actions on the page by mouse and keyboard: select, zoom, pin, search, save, share."""
 
 import csv
 import io
@@ -145,7 +145,7 @@ def test_a_png_has_the_colours_of_the_weights(explorer, places):
     with Image.open(path) as image:
         grey = np.asarray(image.convert("L"), float)
         marked = (np.asarray(image.convert("RGB")) == [0xB3, 0x26, 0x1E]).all(-1)
-    # the chosen token's names stand at the upper and at the left edge, in the colour of the mark
+    # the selected cell's token names are at the upper and the left edge, in the colour of the mark
     rows, columns = np.nonzero(marked)
     at = columns[rows < rows.min() + 8].mean(), rows[columns < columns.min() + 8].mean()
     drawn = [
@@ -154,7 +154,7 @@ def test_a_png_has_the_colours_of_the_weights(explorer, places):
     ]
     cells = cells[:-1]
     order = sorted(range(len(cells)), key=lambda n: float(weights[cells[n]]))
-    assert drawn[order[0]] > drawn[order[-1]] + 40  # on light ground more is darker
+    assert drawn[order[0]] > drawn[order[-1]] + 40  # in the light theme, larger weights are darker
     assert [drawn[n] for n in order] == sorted(drawn, reverse=True)
 
 
@@ -184,7 +184,7 @@ def test_the_address_restores_the_view(explorer, opened, served, places):
     other = opened(served.address, served.origin)
     other.page.goto(f"{served.origin}/{address}")
     other.page.reload()
-    other.made(1, 700, 650)
+    other.wait_for_weight(1, 700, 650)
     other.page.get_by_text("every weight").first.wait_for()
     other.page.wait_for_timeout(300)
     assert in_view(other)[:2] == in_view(explorer)[:2]

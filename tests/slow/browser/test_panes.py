@@ -1,4 +1,4 @@
-"""The panes around the map: heads, text, the calculation of a weight, and the first visit."""
+"""The panes around the map (heads, text, the calculation of a weight) and the first visit."""
 
 import math
 import re
@@ -106,10 +106,10 @@ def test_heads_by_kind_by_score_and_by_keyboard(explorer, recordings, places):
     assert label.endswith(f"sink {best.sink:.2f}")
     grid.press("Enter")
     pane.get_by_role("heading", name=f"layer {best.layer}, head {best.head}").wait_for()
-    pane.get_by_label("Least sink").fill(f"{best.sink - 0.01:.3f}")
+    pane.get_by_label("Minimum of sink").fill(f"{best.sink - 0.01:.3f}")
     left = sum(head.sink >= best.sink - 0.025 for head in known)
     pane.get_by_text(f"{left} of {len(known)} heads").wait_for()
-    pane.get_by_label("Least sink").fill("0")  # the next test uses the same page
+    pane.get_by_label("Minimum of sink").fill("0")  # the next test uses the same page
     pane.get_by_label("sort").uncheck()
 
 
@@ -148,17 +148,17 @@ def test_the_legend_lists_the_row_and_the_column_of_a_token(explorer, places):
     run = text(explorer).get_by_role("listbox")
     assert run.inner_text().replace("\n", "") == "a head looks back"
     run.locator("[data-at='9']").hover()
-    text(explorer).get_by_text("9 looks at").wait_for()
+    text(explorer).get_by_text("9 attends to").wait_for()
     for weights, which in (
         (call.weights(2), "this head"),
         (call.weights().mean(0), "layer’s mean"),
     ):
         text(explorer).get_by_role("button", name=which).click()
         run.locator("[data-at='9']").hover()
-        text(explorer).get_by_text("9 looks at").wait_for()
+        text(explorer).get_by_text("9 attends to").wait_for()
         explorer.page.wait_for_timeout(200)
-        for label, line in (("looks at", weights[9]), ("is looked at by", weights[:, 9])):
-            entries = listed(explorer, f"9 {label}" if label == "looks at" else label)
+        for label, line in (("attends to", weights[9]), ("is attended to by", weights[:, 9])):
+            entries = listed(explorer, f"9 {label}" if label == "attends to" else label)
             best = line.topk(len(entries))
             assert [at for at, _ in entries] == best.indices.tolist()
             np.testing.assert_allclose([w for _, w in entries], best.values, atol=5.1e-5)
@@ -187,7 +187,7 @@ def test_a_window_of_a_long_text_is_rendered_around_the_chosen_token(explorer, p
     assert run.locator("[data-at]").count() < call.shape[1]
     assert chosen.get_attribute("data-at") == str(call.shape[1] - 3)
     text(explorer).get_by_role("button", name="earlier").click()
-    text(explorer).get_by_role("button", name="back to the chosen").click()
+    text(explorer).get_by_role("button", name="back to the selected").click()
     chosen.wait_for()
 
 

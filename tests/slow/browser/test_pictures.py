@@ -1,4 +1,4 @@
-"""The image of a call, in the browser: its shades and weights equal the library's."""
+"""The image of a call in the browser: its shades and weights equal the library's."""
 
 import re
 
@@ -89,11 +89,11 @@ def test_the_shades_of_a_patch_as_query_and_as_key(opened, pictured, recording):
     assert total == pytest.approx(float(weights[9, 1:].sum()), abs=1e-5)
     assert "24 × 48 pixels, 3 × 6 patches" in part.inner_text()
     # the same for the column of a key
-    part.get_by_role("button", name="who looks at it").click()
+    part.get_by_role("button", name="what attends to it").click()
     page.cell("0.0.0", 1, 9, 9, profile="column")
     page.soon(lambda: compare(part, picture.laid(weights[:, 9])))
     # a click chooses the patch under it, and pins it
-    part.get_by_role("button", name="what it looks at").click()
+    part.get_by_role("button", name="what it attends to").click()
     canvas = part.locator("canvas").first
     size = canvas.bounding_box()
     canvas.click(position={"x": size["width"] * 4.5 / 6, "y": size["height"] * 2.5 / 3})
@@ -108,7 +108,7 @@ def test_the_shades_of_a_patch_as_query_and_as_key(opened, pictured, recording):
     def check_announcement():
         most = int(weights[12].argmax())
         place = "[CLS]" if not most else f"row {(most - 1) // 6}, column {(most - 1) % 6}"
-        assert announcement.inner_text().startswith(f"row 1, column 5: most {place}, ")
+        assert announcement.inner_text().startswith(f"row 1, column 5: largest weight on {place}, ")
         assert as_shown(announcement.inner_text().split()[-1], float(weights[12].max()))
 
     page.soon(check_announcement)
@@ -124,7 +124,7 @@ def test_a_word_chosen_in_the_text_shades_the_image(opened, pictured, recording)
     part.get_by_role("option", name=re.compile("^cat")).click()
     weights = call.weights(0)[2]
     page.soon(lambda: compare(part, call.key_picture.laid(weights)))
-    part.locator("canvas").hover(position={"x": 9, "y": 9})  # the shade stays the word's
+    part.locator("canvas").hover(position={"x": 9, "y": 9})  # the shades remain those of the word
     page.soon(lambda: compare(part, call.key_picture.laid(weights)))
     page.page.set_viewport_size({"width": 390, "height": 844})
     page.page.get_by_role("button", name="picture", exact=True).first.click()

@@ -1,4 +1,4 @@
-"""Tokens are text: of any script, of none, ten thousand characters long, or what would be HTML."""
+"""Tokens are shown as text: any script, invisible characters, ten thousand characters, HTML."""
 
 import re
 
@@ -8,7 +8,7 @@ from small_recordings import EVIL, STRANGE
 
 @pytest.fixture(params=["served", "file"])
 def page(request, opened, served, filed):
-    """The page, as it is served and as a file."""
+    """The page, served and as one file."""
     if request.param == "served":
         return opened(served.address, served.origin)
     return opened(filed, "file://", offline=True)

@@ -1,4 +1,4 @@
-"""The walk's page: links of the lessons, trained models, a phone, a screen reader."""
+"""The page of a walk: links in the lessons, trained models, a phone, accessibility."""
 
 import json
 import re
@@ -17,9 +17,9 @@ PHONE = {"width": 390, "height": 844}
 
 @pytest.mark.parametrize("name", ["walk.html", "walk-model.html"])
 def test_each_link_of_a_lesson_opens_its_walk_at_its_step(shown, tmp_path, name):
-    """In one page; what a link does not name is as it is when the page is opened."""
+    """All links are opened in one page; a link resets everything that it does not name."""
     make = SITE[{"walk.html": "variants", "walk-model.html": "model"}[name]]
-    make.__globals__["STEPS"] = 1  # the steps are the same before it has learned
+    make.__globals__["STEPS"] = 1  # an untrained model has the same steps
     (tmp_path / name).write_bytes(make())
     page = shown((tmp_path / name).as_uri())
     links = [where for file, where in lesson_links() if file == name]
@@ -40,25 +40,25 @@ def test_each_link_of_a_lesson_opens_its_walk_at_its_step(shown, tmp_path, name)
 
 
 def lesson_links():
-    """(page, what is written behind it) of each link to a walk."""
+    """Yield the page and the fragment of each link to a walk."""
     for path in sorted((ROOT / "docs" / "lessons").glob("*.ipynb")):
         for cell in json.loads(path.read_text("utf-8"))["cells"]:
             yield from LINK.findall("".join(cell["source"]))
 
 
 @pytest.mark.parametrize("kind", ["gpt", "bert", "seq2seq"])
-def test_a_model_to_its_next_word(shown, models, kind):
-    address, found = models[kind]
+def test_the_weights_and_the_likeliest_tokens_of_a_model(shown, models, kind):
+    address, walk = models[kind]
     page = shown(address, "step=weights")
-    weights = found.stage("weights")
-    tokens = found.memory if weights.rows == "memory" else found.tokens
+    weights = walk.stage("weights")
+    tokens = walk.memory if weights.rows == "memory" else walk.tokens
     page.get_by_role("button", name="head 3").click()
-    expected = weights.of_head(3, found.heads, range(len(tokens)), range(len(tokens)))
+    expected = weights.of_head(3, walk.heads, range(len(tokens)), range(len(tokens)))
     shown_numbers = numbers(page, "weights of head 3")
     for row, true in zip(shown_numbers, expected.tolist(), strict=True):
         assert all(is_rounded(*pair) for pair in zip(row, true, strict=True))
     page.keyboard.press("End")
-    likely = found.answers[-1].likeliest
+    likely = walk.answers[-1].likeliest
     rows = page.get_by_role("table").get_by_role("row").all_inner_texts()[-len(likely) :]
     assert rows[0].split() == [likely[0].token, f"{likely[0].probability:.4f}"]
     count = page.get_by_role("navigation", name="Steps").get_by_role("button").count()
@@ -72,16 +72,16 @@ def test_axe_finds_nothing_serious(shown, variants, models, scheme, size):
     options = {"color_scheme": scheme, **({"viewport": size} if size else {})}
     for address, where in ((variants, "walk=multihead&step=3"), (models["gpt"][0], "step=5")):
         page = shown(address, where, **options)
-        page.locator(".dim").evaluate_all("all => all.forEach((one) => one.remove())")
+        page.locator(".dim").evaluate_all("all => all.forEach((part) => part.remove())")
         assert not faults(page)
 
 
-def test_nothing_is_wider_than_a_phone_and_every_result_has_its_numbers(shown, variants):
+def test_on_a_phone_nothing_is_too_wide_and_every_result_shows_numbers(shown, variants):
     page = shown(variants, "walk=causal&step=scores", viewport=PHONE)
     count = page.get_by_role("navigation", name="Steps").get_by_role("button").count()
     for _ in range(count - 1):
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-        assert page.locator("main").evaluate("one => one.scrollWidth <= one.clientWidth")
+        assert page.locator("main").evaluate("main => main.scrollWidth <= main.clientWidth")
         results = page.locator("figure.result")
         assert results.get_by_role("table").count() == results.count() > 0
         assert pane(page).is_visible()

@@ -24,14 +24,14 @@ LETTERS = small_recordings.LETTERS
 class Session:
     """A generation with the handlers of its catalogue."""
 
-    def __init__(self, opened, prompt="a head "):
+    def __init__(self, loaded, prompt="a head "):
         self.catalogue = Catalogue({})
-        self.generation = Generation(opened, self.catalogue, prompt)
+        self.generation = Generation(loaded, self.catalogue, prompt)
         self.handle = Handlers(self.catalogue).handle
 
-    def do(self, action, steps=None, **words):
+    def do(self, action, steps=None, **fields):
         """Run an action and add up to `steps` tokens, default all; return the status."""
-        self.generation.do(action, words)
+        self.generation.do(action, fields)
         remaining = iter(range(steps)) if steps is not None else None
         self.generation.work(lambda: remaining is None or next(remaining, None) is not None)
         return self.status
@@ -61,22 +61,22 @@ OPTIONS = {"tokens": 12, "seed": 7, "temperature": 1, "top_k": 9, "top_p": 0.9,
           "repetition_penalty": 1.5}  # fmt: skip
 
 
-def plain(opened, prompt, **options):
-    """The ids that `generate` adds to a prompt."""
+def generated_ids(loaded, prompt, **options):
+    """Return the ids that `generate` adds to a prompt."""
     options = {**OPTIONS, **options}
     tokens, seed = options.pop("tokens"), options.pop("seed")
     sampling = Sampling.from_dict(options)
-    ids = generate(opened.model, prompt, tokens=tokens, seed=seed, sampling=sampling,
+    ids = generate(loaded.model, prompt, tokens=tokens, seed=seed, sampling=sampling,
                      vocabulary=LETTERS.size)  # fmt: skip
     return [int(token) for token in ids]
 
 
 @pytest.mark.parametrize("options", [{}, {"temperature": 0}, {"top_k": 0, "seed": 0}])
-def test_it_writes_what_generate_writes(options):
-    """Stopped and resumed, it writes the same text."""
-    opened = letters()
+def test_tokens_equal_those_of_generate(options):
+    """Also after stopping and resuming."""
+    loaded = letters()
     for stops in ([], [3], [1, 4]):
-        session = Session(opened)
+        session = Session(loaded)
         prompt = list(session.ids)
         assert prompt == LETTERS.encode("a head ")
         status = session.do("begin", *stops[:1], prompt="a head ", **OPTIONS | options)
@@ -85,71 +85,72 @@ def test_it_writes_what_generate_writes(options):
             assert not session.do("stop")["runs"]
             remaining = 12 - (len(session.ids) - 7)
             status = session.do("on", steps, **OPTIONS | options | {"tokens": remaining})
-        assert session.ids[7:] == plain(opened, prompt, **options)
+        assert session.ids[7:] == generated_ids(loaded, prompt, **options)
         assert (status["tokens"], status["prompt"], status["why"]) == (19, 7, "")
         assert not status["runs"]
 
 
-def test_each_length_is_what_one_pass_over_it_gives_and_chances_are_the_models_own():
-    opened = letters(kv_heads=1)
-    session = Session(opened)
+def test_each_length_equals_a_single_pass_and_probabilities_equal_the_models():
+    loaded = letters(kv_heads=1)
+    session = Session(loaded)
     status = session.do("begin", prompt="a head ", **OPTIONS)
     for size in (7, 11, 19):
-        with heedful.record(opened.model) as recording:
-            opened.model(torch.tensor([session.ids[:size]]))
+        with heedful.record(loaded.model) as recording:
+            loaded.model(torch.tensor([session.ids[:size]]))
         for n, call in enumerate(recording):
-            where = f"{status['recording']}.0.{n}.{size}"
+            call_id = f"{status['recording']}.0.{n}.{size}"
             weights = call.weights(2)
-            head, arrays = unpacked(session.handle("tile", {"call": where, "place": "2,0,0,0"}))
-            hidden = torch.full((size, size), torch.nan).triu(1)
-            np.testing.assert_allclose(arrays["tile"], weights + hidden, atol=1e-6)
-            words = {"call": where, "heads": "2", "at": str(size - 1)}
-            _, arrays = unpacked(session.handle("row", words))
+            head, arrays = unpacked(session.handle("tile", {"call": call_id, "place": "2,0,0,0"}))
+            masked = torch.full((size, size), torch.nan).triu(1)
+            np.testing.assert_allclose(arrays["tile"], weights + masked, atol=1e-6)
+            parameters = {"call": call_id, "heads": "2", "at": str(size - 1)}
+            _, arrays = unpacked(session.handle("row", parameters))
             np.testing.assert_allclose(arrays["weights"], weights[-1], atol=1e-6)
-        words = {"call": where, "axis": "keys", "start": "0", "stop": "99"}
-        head, _ = unpacked(session.handle("tokens", words))
+        parameters = {"call": call_id, "axis": "keys", "start": "0", "stop": "99"}
+        head, _ = unpacked(session.handle("tokens", parameters))
         assert head["tokens"] == LETTERS.pieces(session.ids[:size])
     for wrong in ("0", "20"):
         with pytest.raises(ArgumentError, match="1 to 19"):
             session.handle("row", {"call": f"0.0.0.{wrong}", "heads": "2", "at": "0"})
 
     with torch.inference_mode():
-        likely = opened.model(torch.tensor([session.ids])).logits[0].double().softmax(-1)
+        likely = loaded.model(torch.tensor([session.ids])).logits[0].double().softmax(-1)
     chosen = likely[6:-1].gather(-1, torch.tensor(session.ids[7:])[:, None])[:, 0]
     np.testing.assert_allclose(status["chances"], chosen, atol=1e-6)
-    for at in (7, 12, 19):
-        best = likely[at - 1].argsort(descending=True).tolist()
-        expected = [token for token in best if token not in session.ids[at : at + 1]][:10]
-        alternatives = session.alternatives(at)
+    for position in (7, 12, 19):
+        row = likely[position - 1]
+        best, chosen = row.argsort(descending=True).tolist(), session.ids[position : position + 1]
+        expected = [token for token in best if token not in chosen][:10]
+        alternatives = session.alternatives(position)
         assert list(alternatives) == expected
-        np.testing.assert_allclose([*alternatives.values()], likely[at - 1][expected], atol=1e-6)
+        np.testing.assert_allclose([*alternatives.values()], row[expected], atol=1e-6)
     for wrong in (6, 20, None):
         with pytest.raises(ArgumentError, match="7 to 19"):
             session.alternatives(wrong)
 
 
-def test_another_token_cuts_the_text_there_and_what_follows_is_as_if_it_had_stood_there():
-    opened = letters()
-    session = Session(opened)
+def test_a_chosen_token_replaces_the_rest_of_the_text():
+    loaded = letters()
+    session = Session(loaded)
     session.do("begin", prompt="a head ", **OPTIONS)
-    for at in (10, 7, 12, 24):  # the last one is after the text
-        before, previous = list(session.ids), session.status
+    for at in (10, 7, 12, 24):  # the last position is after the text
+        old_ids, old = list(session.ids), session.status["recording"]
         token = list(session.alternatives(at))[1]
         status = session.do("choose", at=at, token=token, **OPTIONS)
-        assert session.ids[: at + 1] == [*before[:at], token]
-        assert session.ids[at + 1 :] == plain(opened, session.ids[: at + 1])
-        assert status["recording"] == previous["recording"] + 1
-        for number, ids in ((previous["recording"], before), (status["recording"], session.ids)):
-            with heedful.record(opened.model) as recording:
-                opened.model(torch.tensor([ids]))
+        assert session.ids[: at + 1] == [*old_ids[:at], token]
+        assert session.ids[at + 1 :] == generated_ids(loaded, session.ids[: at + 1])
+        assert status["recording"] == old + 1
+        for number, ids in ((old, old_ids), (old + 1, session.ids)):
+            with heedful.record(loaded.model) as recording:
+                loaded.model(torch.tensor([ids]))
             call = session.catalogue.call(number, 0, 1, len(ids))
             torch.testing.assert_close(call.weights(), recording[1].weights(), atol=1e-6, rtol=0)
     assert len(session.catalogue.names) == 5
 
 
-def test_the_end_and_the_context_are_told():
-    opened = letters(context_length=12)
-    session = Session(opened)
+def test_the_end_token_and_a_full_context_are_reported():
+    loaded = letters(context_length=12)
+    session = Session(loaded)
     status = session.do("begin", prompt="a head ", **OPTIONS)
     assert status["tokens"] == 12
     assert status["why"] == "the model’s context of 12 tokens is full"
@@ -158,15 +159,15 @@ def test_the_end_and_the_context_are_told():
         session.do("choose", at=12, token=next(iter(session.alternatives(12))), **OPTIONS)
     with pytest.raises(TextError, match="13 tokens"):
         session.do("begin", prompt="thirteen here", **OPTIONS)
-    assert session.status["tokens"] == 12  # the text before remains
+    assert session.status["tokens"] == 12  # the previous text remains
     session.do("begin", 2, prompt="b", **OPTIONS)
     session.generation._continuation.ends = frozenset(range(LETTERS.size))
     assert session.generation.work()
     assert (session.status["tokens"], session.status["why"]) == (3, "the model ended the text here")
 
 
-def test_nobody_who_looks_stops_it(monkeypatch):
-    """It also stops if no request comes between two tokens, as when the tab is closed."""
+def test_generation_stops_without_requests(monkeypatch):
+    """As when the tab is closed."""
     session = Session(letters())
     session.do("begin", 2, prompt="a head ", **OPTIONS)
     last_request, steps = session.generation._last_request, iter(range(99))
@@ -183,12 +184,12 @@ def test_nobody_who_looks_stops_it(monkeypatch):
 
 
 @pytest.mark.parametrize("error", RAISED, ids=repr)
-def test_a_token_that_could_not_be_read_leaves_each_chance_at_its_token(error, monkeypatch):
+def test_after_a_failed_token_each_probability_still_belongs_to_its_token(error, monkeypatch):
     def fails(ids):
         raise error
 
-    session, whole = Session(letters()), Session(letters())
-    expected = whole.do("begin", prompt="a head ", **OPTIONS)["chances"].tolist()
+    session, other = Session(letters()), Session(letters())
+    expected = other.do("begin", prompt="a head ", **OPTIONS)["chances"].tolist()
     session.do("begin", 3, prompt="a head ", **OPTIONS)
     with monkeypatch.context() as broken:
         broken.setattr(session.generation._continuation, "logits", fails)
@@ -199,13 +200,13 @@ def test_a_token_that_could_not_be_read_leaves_each_chance_at_its_token(error, m
     assert status["chances"].tolist()[:3] == expected[:3]
 
 
-def test_a_text_of_nothing_and_an_encoder_decoder():
+def test_an_empty_prompt_and_an_encoder_decoder():
     session = Session(letters(), "")
     assert (session.status["tokens"], session.catalogue.names) == (1, ["empty prompt"])
     config = Seq2SeqConfig(vocabulary=LETTERS.size + 2, context_length=24, width=24, layers=1,
                            heads=2)  # fmt: skip
-    opened = LoadedSeq2Seq(small_recordings.sharp(Seq2Seq(config), 3, 0.3), LETTERS, Path("pairs"))
-    session = Session(opened, "from source")
+    loaded = LoadedSeq2Seq(small_recordings.sharp(Seq2Seq(config), 3, 0.3), LETTERS, Path("pairs"))
+    session = Session(loaded, "from source")
     status = session.do("begin", prompt="from source", tokens=6, temperature=0)
     assert status["tokens"] <= 7
     calls = session.catalogue.about()[0]["texts"][0]["calls"]
@@ -213,8 +214,8 @@ def test_a_text_of_nothing_and_an_encoder_decoder():
     assert cross["shape"] == [2, status["tokens"], 12]
     call = session.catalogue.call(0, 0, 2, status["tokens"])
     assert (call.key_tokens[-1], call.query_tokens[0]) == ("■", "▶")
-    with torch.inference_mode(), heedful.record(opened.model) as recording:
-        opened.model(opened.rows("from source", target="")[0], torch.tensor([session.ids]))
+    with torch.inference_mode(), heedful.record(loaded.model) as recording:
+        loaded.model(loaded.rows("from source", target="")[0], torch.tensor([session.ids]))
     torch.testing.assert_close(call.weights(), recording[2].weights(), atol=1e-6, rtol=0)
 
 
@@ -226,11 +227,11 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("action", "words"), WRONG)
-def test_words_that_do_not_fit_change_nothing(action, words):
+@pytest.mark.parametrize(("action", "fields"), WRONG)
+def test_wrong_fields_are_refused_and_change_nothing(action, fields):
     session = Session(letters())
     with pytest.raises((ArgumentError, TextError)):
-        session.do(action, **words)
+        session.do(action, **fields)
     with pytest.raises(ArgumentError, match="a JSON object"):
         session.generation.do(action, None)
     assert (session.status["tokens"], session.status["runs"]) == (7, False)

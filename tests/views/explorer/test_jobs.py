@@ -1,4 +1,4 @@
-"""The worker thread and its jobs: the newest request comes first, and a failure stays alone."""
+"""The worker thread and its jobs: their order, and that an error affects no other request."""
 
 import errno
 import threading
@@ -12,31 +12,33 @@ from heedful.views.explorer.jobs import Background, FaultError, Job, RefusedErro
 IN_GENERATORS = [error for error in RAISED if not isinstance(error, StopIteration)]
 
 
-class Counted(Job):
+class LoggingJob(Job):
+    """Logs its name in each step."""
+
     def __init__(self, name, log, steps=2, error=None):
-        self.name, self.log, self.count, self.error = name, log, steps, error
+        self.name, self.log, self.count, self.exception = name, log, steps, error
 
     def steps(self):
         for i in range(self.count):
-            if self.error:
-                raise self.error
+            if self.exception:
+                raise self.exception
             self.log.append(self.name)
-            self.done = (i + 1) / self.count
+            self.fraction_done = (i + 1) / self.count
             yield
 
 
-def test_the_newest_that_is_shown_comes_first_and_heads_come_in_turn():
+def test_visible_jobs_run_newest_first_and_queued_jobs_in_order():
     background, log = Background(), []
-    jobs = {name: Counted(name, log) for name in "abcd"}
+    jobs = {name: LoggingJob(name, log) for name in "abcd"}
     background.enqueue(jobs["a"])
     background.enqueue(jobs["b"])
     background.prioritize(jobs["c"])
     background.prioritize(jobs["d"])
-    background.prioritize(jobs["c"])  # requested again, and now the newest
+    background.prioritize(jobs["c"])  # now the newest
     while background.work():
         pass
     assert "".join(log) == "ccddaabb"
-    background.prioritize(jobs["a"])  # is complete
+    background.prioritize(jobs["a"])  # complete
     assert not background.work()
 
 
@@ -49,16 +51,16 @@ def test_the_newest_that_is_shown_comes_first_and_heads_come_in_turn():
         *((error, f"not computed: {type(error).__name__}: by zero") for error in IN_GENERATORS),
     ],
 )
-def test_a_job_that_fails_says_why_in_a_line_and_is_not_begun_again(error, message):
+def test_a_failed_job_stores_its_error_and_does_not_run_again(error, message):
     background, log = Background(), []
-    bad, good = Counted("bad", log, error=error), Counted("good", log)
+    bad, good = LoggingJob("bad", log, error=error), LoggingJob("good", log)
     background.prioritize(good)
     background.prioritize(bad)
     while background.work():
         background.prioritize(bad)
     assert log == ["good", "good"]
     assert bad.status == {"note": message, "done": 1.0}
-    assert not bad.build()  # partial work never counts as complete
+    assert not bad.run_steps()  # partial work is not complete
 
 
 @pytest.fixture
@@ -74,41 +76,41 @@ def start():
         worker.shutdown()
 
 
-class Held:
-    """Keeps the thread busy until `go` is set."""
+class Blocker:
+    """A request that blocks the thread until `go` is set."""
 
     def __init__(self, worker):
-        self.began, self.go = threading.Event(), threading.Event()
-        self.answer = worker.submit(self)
-        assert self.began.wait(5)
+        self.started, self.go = threading.Event(), threading.Event()
+        worker.submit(self)
+        assert self.started.wait(5)
 
     def __call__(self):
-        self.began.set()
+        self.started.set()
         assert self.go.wait(5)
 
 
-def test_the_newest_question_comes_first_and_none_that_nobody_waits_for(start):
+def test_the_newest_request_runs_first_and_a_cancelled_request_never(start):
     order = []
     worker = start()
-    held = Held(worker)
-    answers = [worker.submit(lambda i=i: order.append(i) or i) for i in range(5)]
-    assert answers[2].cancel()
-    held.go.set()
-    assert [answers[i].result(5) for i in (0, 1, 3, 4)] == [0, 1, 3, 4]
+    blocker = Blocker(worker)
+    futures = [worker.submit(lambda i=i: order.append(i) or i) for i in range(5)]
+    assert futures[2].cancel()
+    blocker.go.set()
+    assert [futures[i].result(5) for i in (0, 1, 3, 4)] == [0, 1, 3, 4]
     assert order == [4, 3, 1, 0]
 
 
 @pytest.mark.parametrize("error", [*RAISED, RunError("wrong")], ids=repr)
-def test_a_question_that_fails_harms_no_other(start, error):
+def test_a_failed_request_affects_no_other(start, error):
     def fails():
         raise error
 
     worker = start()
-    held = Held(worker)
-    good, bad = worker.submit(lambda: "found"), worker.submit(fails)
-    held.go.set()
+    blocker = Blocker(worker)
+    good, bad = worker.submit(lambda: "result"), worker.submit(fails)
+    blocker.go.set()
     raised = bad.exception(5)
-    assert good.result(5) == "found"
+    assert good.result(5) == "result"
     assert worker.submit(lambda: "later").result(5) == "later"
     if isinstance(error, RunError):
         assert raised is error
@@ -116,23 +118,20 @@ def test_a_question_that_fails_harms_no_other(start, error):
         assert (type(raised), str(raised)) == (FaultError, f"{type(error).__name__}: by zero")
 
 
-def test_the_end_refuses_who_waits_and_ends_what_is_done_meanwhile(start):
-    ended = threading.Event()
-
-    def work(going_on):
-        while going_on():
+def test_shutdown_refuses_waiting_requests_and_ends_idle_work(start):
+    def work(may_continue):
+        while may_continue():
             pass
-        ended.set()
         return False
 
     worker = start(work)
-    held = Held(worker)
+    blocker = Blocker(worker)
     waiting = worker.submit(lambda: 1)
     worker.shutdown(0)
     with pytest.raises(RefusedError, match="ended"):
         waiting.result(5)
     with pytest.raises(RefusedError, match="ended"):
         worker.submit(lambda: 1).result(5)
-    held.go.set()
+    blocker.go.set()
     worker.shutdown()
     assert not worker._thread.is_alive()

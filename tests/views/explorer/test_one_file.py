@@ -1,4 +1,4 @@
-"""The standalone page: its size, its numbers compared with the library's, and its safety."""
+"""The standalone page: its size, its numbers, and its content security policy."""
 
 import base64
 import hashlib
@@ -29,8 +29,8 @@ from heedful.views.explorer.stored_inputs import StoredInputs, mask_as_data
 from heedful.views.explorer.wire import packed, unpacked
 
 
-def random_ones(heads, tokens, width=16):
-    """Attention with no pattern at all, which takes the most bytes."""
+def random_attention(heads, tokens, width=16):
+    """Record random attention, which takes the most bytes."""
     generator = torch.Generator().manual_seed(3)
     with heedful.record(model := Causal()) as recording:
         model(*torch.randn(3, 1, heads, tokens, width, generator=generator))
@@ -39,13 +39,13 @@ def random_ones(heads, tokens, width=16):
 
 
 def elements(page):
-    """The inflated contents of the inert script elements, by id."""
+    """Return the inflated contents of the inert script elements, by id."""
     matches = re.findall(r'<script type="application/octet-stream" id="([^"]+)">([^<]*)<', page)
     return {name: zlib.decompress(base64.b64decode(text)) for name, text in matches}
 
 
 def parts_of(data):
-    """The parts of the data as (head, arrays), by name."""
+    """Return the parts of the data as (head, arrays), by name."""
     parts = {}
     while data:
         (length,) = struct.unpack_from("<I", data)
@@ -56,7 +56,7 @@ def parts_of(data):
 
 
 def numbers_of(head, arrays):
-    """The numbers of a part as the page decodes them."""
+    """Return the numbers of a part as the page decodes them."""
     planes = arrays["numbers"]
     codes = np.moveaxis(planes, 0, -1).copy()
     if "low" not in arrays:
@@ -67,7 +67,7 @@ def numbers_of(head, arrays):
 
 
 def written(path, recordings, **options):
-    """The parts of a file, its other elements, and its summary."""
+    """Write a file; return its parts, its other elements, and its summary."""
     summary = one_file.write(path, Catalogue(recordings), "a title", **options)
     assert summary.bytes == path.stat().st_size
     inside = elements(path.read_text("utf-8"))
@@ -75,52 +75,52 @@ def written(path, recordings, **options):
 
 
 def stored(inside):
-    """The heads whose query and key are stored, as call and place."""
+    """Return the call and index of each head with a stored query and key."""
     return [name.removeprefix("query-") for name in inside if name.startswith("query-")]
 
 
-def test_no_file_is_larger_than_its_limit_and_the_strongest_come_first(tmp_path, monkeypatch):
+def test_a_file_stays_below_its_limit_and_stores_the_strongest_heads(tmp_path, monkeypatch):
     monkeypatch.setattr(one_file, "_bits", lambda *arguments: 16)
-    recording = random_ones(6, 400)
+    recording = random_attention(6, 400)
     scores = [head.scores.get(head.kind) or 0.0 for head in recording.heads()]
     full = written(tmp_path / "a.html", {"a": recording})[2].bytes / 1e6
     assert len(stored(written(tmp_path / "b.html", {"a": recording}, limit=full + 0.01)[1])) == 6
     parts, inside, summary = written(tmp_path / "c.html", {"a": recording}, limit=full - 0.1)
     assert summary.bytes <= (full - 0.1) * 1e6
-    places = [int(name.rpartition("-")[2]) for name in stored(inside)]
-    assert 0 < len(places) < 6
-    assert f"computes the weights of {len(places)} of 6 heads" in summary.sentences
-    assert min(scores[h] for h in places) >= max(scores[h] for h in range(6) if h not in places)
+    heads = [int(name.rpartition("-")[2]) for name in stored(inside)]
+    assert 0 < len(heads) < 6
+    assert f"computes the weights of {len(heads)} of 6 heads" in summary.sentences
+    assert min(scores[h] for h in heads) >= max(scores[h] for h in range(6) if h not in heads)
     small, true = parts["call 0.0.0"][1]["small"], recording[0].heatmap(32, reduce="max").numpy()
     assert small.shape == true.shape
-    seen = ~np.isnan(small)
-    assert (small[seen] >= true[seen] - 1e-6).all()  # half precision, rounded up
-    assert small[seen] == pytest.approx(true[seen], rel=1e-3)
+    visible = ~np.isnan(small)
+    assert (small[visible] >= true[visible] - 1e-6).all()  # half precision, rounded up
+    assert small[visible] == pytest.approx(true[visible], rel=1e-3)
 
 
-def test_what_there_is_no_room_for_is_refused(tmp_path):
+def test_a_limit_below_the_thumbnails_is_refused(tmp_path):
     with pytest.raises(RunError, match=r"--layers.*--limit"):
-        written(tmp_path / "a.html", {"a": random_ones(2, 40)}, limit=0.1)
+        written(tmp_path / "a.html", {"a": random_attention(2, 40)}, limit=0.1)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("side", [2, 9, 32])
 @pytest.mark.parametrize("window", [None, 5])
-def test_pictures_by_definition(side, window):
-    """Two runs of rows, of which the second begins within a cell."""
+def test_thumbnails_by_definition(side, window):
+    """From two runs of rows; the second starts within a cell."""
     call, size = of_gpt(6, SENTENCE * 3, window=window)[1], 3 * len(SENTENCE)
     thumbnails = Thumbnails(call, side)
     for run in (range(29), range(29, size)):
         call.gather(thumbnails, within=run)
-    maps, hidden = thumbnails.result(), thumbnails.hidden(call)
+    maps, masked = thumbnails.result(), thumbnails.fully_masked(call)
     weights, cell = call.weights().numpy(), -(-size // side)
     for h, r, c in np.ndindex(maps.shape):
         part = np.s_[r * cell : (r + 1) * cell, c * cell : (c + 1) * cell]
         assert float(maps[h, r, c]) == pytest.approx(weights[h][part].max(), abs=1e-6)
-        assert bool(hidden[0, r, c]) == (not (weights[h][part] > 0).any())
+        assert bool(masked[0, r, c]) == (not (weights[h][part] > 0).any())
 
 
-def test_scores_and_tokens_are_those_that_the_server_tells(tmp_path):
+def test_scores_and_tokens_equal_those_of_the_server(tmp_path):
     recording = of_gpt()
     catalogue = Catalogue({"a": recording})
     parts, _, _ = written(tmp_path / "a.html", {"a": recording})
@@ -131,7 +131,9 @@ def test_scores_and_tokens_are_those_that_the_server_tells(tmp_path):
         np.testing.assert_array_equal(arrays[name], expected)
     names = parts[f"shared {head['queries']}"][0]["tokens"]
     assert names == recording[1].query_tokens
-    assert len([name for name in parts if name.startswith("shared")]) == 1  # one text, once
+    assert (
+        len([name for name in parts if name.startswith("shared")]) == 1
+    )  # one text is stored once
 
 
 MASKS = [
@@ -147,7 +149,7 @@ MASKS = [
 
 
 @pytest.mark.parametrize("mask", MASKS, ids=str)
-def test_a_mask_by_its_numbers_and_bits(mask):
+def test_a_mask_by_its_conditions(mask):
     query, key = torch.randn(2, 5, 4), torch.randn(2, 11, 4)
     call = next(iter(cross()[0:1]))
     inputs = call.causes._replace(query=query, key=key, mask=mask, bias=None)
@@ -156,11 +158,11 @@ def test_a_mask_by_its_numbers_and_bits(mask):
     table = torch.ones(2, 5, 11, dtype=torch.bool) if mask is None else mask.crop((2, 5, 11))
     table = table.expand(2, 5, 11)
     for h, n, m in np.ndindex(2, 5, 11):
-        assert by_numbers(parts, arrays, h, n, m) == bool(table[h, n, m]), (h, n, m)
+        assert is_allowed(parts, arrays, h, n, m) == bool(table[h, n, m]), (h, n, m)
 
 
-def by_numbers(parts, arrays, h, n, m):
-    """Whether all parts allow a pair."""
+def is_allowed(parts, arrays, h, n, m):
+    """Return whether all conditions allow a pair."""
     for part in parts:
         if "causal" in part and m > n + part["causal"]:
             return False
@@ -180,12 +182,12 @@ def by_numbers(parts, arrays, h, n, m):
 
 @pytest.mark.parametrize("large", [1.0, 3e5])
 @pytest.mark.parametrize(("bits", "within"), [(32, 1e-5), (16, 1e-4), (15, 2e-4)])
-def test_weights_from_what_the_file_has_and_how_far_they_are_off(large, bits, within):
-    [call] = random_ones(2, 60)
+def test_weights_from_stored_inputs_and_their_deviation(large, bits, within):
+    [call] = random_attention(2, 60)
     query, key = call.causes.query * large, call.causes.key / large
     call = replace(call, causes=call.causes._replace(query=query, key=key), sums=None)
     inputs = StoredInputs("0.0.0", call, bits)
-    off = []
+    errors = []
     for h in (0, 1):
         parts = {name: unpacked(data) for name, data in inputs.parts(h).items()}
         query, key = (numbers_of(*parts[f"{name}-0.0.0-{h}"]) for name in ("query", "key"))
@@ -193,29 +195,29 @@ def test_weights_from_what_the_file_has_and_how_far_they_are_off(large, bits, wi
         scores[np.triu(np.ones((60, 60), bool), 1)] = -np.inf
         weights = np.exp(scores - parts[f"query-0.0.0-{h}"][1]["sums"][:, None])
         np.testing.assert_allclose(weights.sum(1), 1, atol=2e-6)
-        off.append(np.abs(weights - call.weights(h).numpy()))
+        errors.append(np.abs(weights - call.weights(h).numpy()))
     rows = np.linspace(0, 59, 16).astype(int)
-    assert inputs.difference == pytest.approx(max(o[rows].max() for o in off), abs=2e-6)
-    assert max(o.max() for o in off) < within
+    assert inputs.difference == pytest.approx(max(error[rows].max() for error in errors), abs=2e-6)
+    assert max(error.max() for error in errors) < within
 
 
-def test_fewer_bits_where_there_is_little_room_and_how_far_off_they_are_is_said(tmp_path):
-    recording = random_ones(2, 300, width=64)
+def test_bits_follow_the_limit_and_the_deviation_is_reported(tmp_path):
+    recording = random_attention(2, 300, width=64)
     for limit, bits in ((2, 32), (0.3, 16), (0.2, 15)):
         assert one_file._bits(Catalogue({"a": recording}), int(limit * 1e6)) == bits
     parts, _, summary = written(tmp_path / "a.html", {"a": recording}, limit=0.6)
     within = float(re.search(r"by at most (\S+)\.", summary.sentences)[1])
-    off = parts["about"][0]["file"]["difference"]
-    assert 0 < off <= within <= 2 * off
+    deviation = parts["about"][0]["file"]["difference"]
+    assert 0 < deviation <= within <= 2 * deviation
 
 
-def test_a_bias_that_is_of_distances_is_kept_as_such():
-    [call] = random_ones(2, 40)
+def test_a_bias_by_distance_is_stored_by_distance():
+    [call] = random_attention(2, 40)
     distance = torch.arange(40)[None] - torch.arange(40)[:, None]
     slopes = torch.tensor([0.5, 0.25])[:, None, None]
     for bias in (slopes * distance, torch.randn(2, 40, 40), torch.randn(2, 1, 40)):
-        other = replace(call, causes=call.causes._replace(bias=bias), sums=None)
-        inputs = StoredInputs("0.0.0", other, 16)
+        biased = replace(call, causes=call.causes._replace(bias=bias), sums=None)
+        inputs = StoredInputs("0.0.0", biased, 16)
         names = inputs.about()["bias"]
         assert len(names) == len(bias)
         head, arrays = unpacked(inputs.parts(1)[names[-1]])
@@ -227,8 +229,8 @@ def test_a_bias_that_is_of_distances_is_kept_as_such():
         assert inputs.difference < 1e-3
 
 
-def test_maps_without_query_and_key_carry_their_weights(tmp_path):
-    true = random_ones(3, 50)[0].weights()
+def test_maps_without_query_and_key_are_stored_as_a_bias(tmp_path):
+    true = random_attention(3, 50)[0].weights()
     recording = heedful.recording.from_attentions([true[None]])
     assert len(stored(written(tmp_path / "a.html", {"a": recording})[1])) == 3
     inputs = StoredInputs("0.0.0", recording[0], 16)
@@ -250,7 +252,7 @@ def test_heads_that_share_a_key_share_its_part(tmp_path):
     assert norms == pytest.approx(recording[1].value[1].norm(dim=-1).numpy(), rel=1e-5)
 
 
-def test_names_are_text_and_the_policy_allows_the_one_script_and_no_network(tmp_path):
+def test_names_are_text_and_the_policy_allows_one_script_and_no_network(tmp_path):
     path = tmp_path / "a.html"
     recording = strange()
     name = f"{EVIL}<!--\u2028\udcff"
@@ -272,7 +274,7 @@ def test_names_are_text_and_the_policy_allows_the_one_script_and_no_network(tmp_
     assert EVIL in parts["shared 0"][0]["tokens"]
 
 
-def test_some_layers_and_heads_alone():
+def test_a_selection_of_layers_and_heads():
     recording = of_gpt(7, heads=6, kv_heads=2, positions="rotary", values=True)
     catalogue = Catalogue({"a": recording}, layers=[1], heads=[4, 1])
     [about] = catalogue.about()[0]["texts"]
@@ -289,7 +291,7 @@ def test_some_layers_and_heads_alone():
 
 
 TYPES = ["float16", "float32", "int32", "uint8"]
-WORDS = st.recursive(
+VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=9),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=6,
@@ -298,7 +300,7 @@ WORDS = st.recursive(
 
 @settings(max_examples=60)
 @given(
-    head=st.dictionaries(st.text(max_size=9).filter(lambda name: name != "arrays"), WORDS),
+    head=st.dictionaries(st.text(max_size=9).filter(lambda name: name != "arrays"), VALUES),
     parts=st.lists(
         st.sampled_from(TYPES).flatmap(
             lambda kind: arrays.arrays(
@@ -308,7 +310,7 @@ WORDS = st.recursive(
         max_size=4,
     ),
 )
-def test_a_head_and_arrays_come_back(head, parts):
+def test_unpacked_returns_what_was_packed(head, parts):
     named = {f"array {i}": torch.from_numpy(np.array(part)) for i, part in enumerate(parts)}
     data = packed(head, **named)
     (length,) = struct.unpack_from("<I", data)
@@ -316,12 +318,12 @@ def test_a_head_and_arrays_come_back(head, parts):
     header, received = unpacked(data)
     assert header == json.loads(json.dumps(head))
     assert list(received) == list(named)
-    for part, back in zip(parts, received.values(), strict=True):
-        assert (back.dtype, back.shape) == (part.dtype, part.shape)
-        np.testing.assert_array_equal(back, part)
+    for part, array in zip(parts, received.values(), strict=True):
+        assert (array.dtype, array.shape) == (part.dtype, part.shape)
+        np.testing.assert_array_equal(array, part)
 
 
-def test_wider_types_are_narrowed_and_what_is_no_number_has_a_word():
+def test_wide_types_are_narrowed_and_nan_and_infinities_replaced():
     head = {"log": -math.inf, "most": [math.inf, {"mean": math.nan}]}
     header, parts = unpacked(packed(head, a=torch.ones(2, dtype=torch.float64), b=torch.arange(3)))
     assert header == {"log": "-inf", "most": ["inf", {"mean": None}]}

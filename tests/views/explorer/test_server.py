@@ -1,4 +1,4 @@
-"""The server: access control, refused requests, and failures that affect no other request."""
+"""The server: access control, refused requests, and errors that affect no other request."""
 
 import http.client
 import os
@@ -25,7 +25,7 @@ from heedful.recording import load
 from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.generation import Generation
 from heedful.views.explorer.handlers import ENDPOINTS, Handlers
-from heedful.views.explorer.server import MOST, Explorer
+from heedful.views.explorer.server import BODY_LIMIT, Explorer
 from heedful.views.explorer.wire import unpacked
 
 ROW = "/ask/row?call=0.0.0&heads=0&at=3"
@@ -44,16 +44,16 @@ class Model:
 
 @contextmanager
 def running(model=None, generation=lambda catalogue: None):
-    """An explorer of one recording on a free port, and its port."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port = listening.getsockname()[1]
+    """Run an explorer of one recording on a free port; yield it and its port."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
         catalogue = Catalogue({"one": small_recordings.of_gpt()})
         explorer = Explorer(Handlers(catalogue), port, model, generation(catalogue))
         server = uvicorn.Server(
             uvicorn.Config(explorer.app, log_level="critical", lifespan="off", ws="none")
         )
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         while not server.started:
             time.sleep(0.005)
@@ -76,26 +76,26 @@ class Browser:
         self.port = port
         self.headers = {"Host": f"127.0.0.1:{port}", "Cookie": f"heedful-{port}={explorer.secret}"}
 
-    def ask(self, path, method="GET", body=None, **headers):
+    def request(self, path, method="GET", body=None, **headers):
         headers = self.headers | {name.replace("_", "-"): value for name, value in headers.items()}
-        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
-        link.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         for name, values in headers.items():
             for value in values if isinstance(values, list) else [values]:
                 if value is not None:
-                    link.putheader(name, value)
+                    connection.putheader(name, value)
         if body is not None and not {"Content-Length", "Transfer-Encoding"} & set(headers):
-            link.putheader("Content-Length", str(len(body)))
-        link.endheaders()
+            connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders()
         if body is not None:
-            link.send(body)
-        response = link.getresponse()
+            connection.send(body)
+        response = connection.getresponse()
         result = response.status, response.read(), response.headers
-        link.close()
+        connection.close()
         return result
 
     def status(self, *arguments, **headers):
-        status, text, _ = self.ask(*arguments, **headers)
+        status, text, _ = self.request(*arguments, **headers)
         if status >= 400:
             assert text.count(b"\n") == 0
             assert len(text) < 300
@@ -108,24 +108,24 @@ def browser(served):
     return Browser(*served)
 
 
-def test_the_word_becomes_a_cookie_and_opens_the_page(served, browser):
+def test_the_secret_becomes_a_cookie_and_opens_the_page(served, browser):
     explorer, port = served
-    status, _, headers = browser.ask(f"/?word={explorer.secret}", Cookie=None)
+    status, _, headers = browser.request(f"/?word={explorer.secret}", Cookie=None)
     assert (status, headers["location"]) == (303, "/")
     cookie = headers["set-cookie"].lower()
     assert cookie.startswith(f"heedful-{port}=")
     assert {"httponly", "samesite=strict", "path=/"} <= set(cookie.split("; "))
-    status, page, _ = browser.ask("/", Cookie=headers["set-cookie"].split(";")[0])
+    status, page, _ = browser.request("/", Cookie=headers["set-cookie"].split(";")[0])
     assert status == 200
     assert b"<html" in page
     assert re.findall(rb'(?:src|href)="(/[^"]+)"', page) == [b"/page/page.css", b"/page/page.js"]
     for path, kind in (("/page/page.css", "text/css"), ("/page/page.js", "text/javascript")):
-        status, _, headers = browser.ask(path)
+        status, _, headers = browser.request(path)
         assert (status, headers["content-type"].partition(";")[0]) == (200, kind)
 
 
 @pytest.mark.parametrize("path", ["/", ROW, "/page/page.js", "/ask/about", "/nowhere"])
-def test_nothing_is_told_without_the_word(browser, served, path):
+def test_requests_without_the_secret_are_refused(browser, served, path):
     _, port = served
     for cookie in (None, "", f"heedful-{port}=", f"heedful-{port}=x", f"heedful-{port}=ü"):
         assert browser.status(path, Cookie=cookie) == 403
@@ -135,7 +135,7 @@ def test_nothing_is_told_without_the_word(browser, served, path):
     assert browser.status(path, Cookie=other) == 403
 
 
-def test_another_host_or_a_page_of_another_origin_is_refused(browser, served):
+def test_other_hosts_and_origins_are_refused(browser, served):
     port = served[1]
     allowed = {"Host": f"localhost:{port}"}, {"Origin": f"http://127.0.0.1:{port}"}
     for headers in (*allowed, {"Sec_Fetch_Site": "same-origin"}):
@@ -143,7 +143,7 @@ def test_another_host_or_a_page_of_another_origin_is_refused(browser, served):
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port + 1}",
                  f"127.0.0.1:{port}.evil.example", f"0.0.0.0:{port}", ""):  # fmt: skip
         assert browser.status(ROW, Host=host) == 403, host
-    for hosts in (None, [f"127.0.0.1:{port}", "evil.example"]):  # which the protocol forbids
+    for hosts in (None, [f"127.0.0.1:{port}", "evil.example"]):  # the protocol forbids it
         assert browser.status(ROW, Host=hosts) in (400, 403), hosts
     for origin in ("http://evil.example", f"http://127.0.0.1:{port + 1}", f"127.0.0.1:{port}",
                    f"https://127.0.0.1:{port}", "null", f"http://localhost:{port}"):  # fmt: skip
@@ -152,10 +152,10 @@ def test_another_host_or_a_page_of_another_origin_is_refused(browser, served):
         assert browser.status(ROW, Sec_Fetch_Site=site) == 403
 
 
-def test_every_answer_has_the_policy(browser):
+def test_every_response_has_the_policy(browser):
     paths = ("/", ROW, "/page/page.js", "/x")
-    for path, more in (*((path, {}) for path in paths), ("/", {"Host": ""})):
-        _, _, headers = browser.ask(path, **more)
+    for path, changes in (*((path, {}) for path in paths), ("/", {"Host": ""})):
+        _, _, headers = browser.request(path, **changes)
         policy = headers["content-security-policy"]
         assert policy.startswith("default-src 'none'; script-src 'self'")
         assert "unsafe" not in policy
@@ -169,9 +169,9 @@ def test_every_answer_has_the_policy(browser):
 OUTSIDE = ["../server.py", "%2e%2e/server.py", "..%2fserver.py", "/etc/passwd", "%00", ""]
 
 
-def test_what_does_not_fit_has_its_status_and_no_path_leaves_the_folder_of_the_page(browser):
+def test_wrong_requests_have_a_status_and_no_path_leaves_the_pages_folder(browser):
     for path in OUTSIDE:
-        status, text, _ = browser.ask(f"/page/{path}")
+        status, text, _ = browser.request(f"/page/{path}")
         assert status in (400, 404)
         assert not re.search(b"import|root:", text)
     for path, status in (
@@ -182,30 +182,30 @@ def test_what_does_not_fit_has_its_status_and_no_path_leaves_the_folder_of_the_p
     for method in ("PUT", "OPTIONS", "BREW"):
         assert browser.status(ROW, method) == 405
     chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
-    many = chunk * (MOST // 0x10000 + 2)
-    assert browser.status("/record", "POST", many, Transfer_Encoding="chunked") == 413
-    assert browser.status("/record", "POST", b"x" * (MOST + 1)) == 413
+    body = chunk * (BODY_LIMIT // 0x10000 + 2)
+    assert browser.status("/record", "POST", body, Transfer_Encoding="chunked") == 413
+    assert browser.status("/record", "POST", b"x" * (BODY_LIMIT + 1)) == 413
     assert browser.status(ROW) == 200
 
 
 @pytest.mark.parametrize("error", RAISED, ids=repr)
-def test_a_fault_of_ours_is_a_line_and_harms_no_other(error, browser, monkeypatch):
+def test_an_unexpected_error_is_one_line_and_affects_no_other_request(error, browser, monkeypatch):
     def broken(handlers, request):
         raise error
 
     monkeypatch.setitem(ENDPOINTS, "cell", broken)
-    status, text, _ = browser.ask("/ask/cell")
+    status, text, _ = browser.request("/ask/cell")
     assert (status, text) == (500, f"{type(error).__name__}: by zero".encode())
     assert browser.status(ROW) == 200
 
 
-def test_a_text_is_recorded_and_a_wrong_one_refused(served, browser):
-    status, data, _ = browser.ask("/record", "POST", b'["a new   text"]')
+def test_a_text_is_recorded_and_a_wrong_text_refused(served, browser):
+    status, data, _ = browser.request("/record", "POST", b'["a new   text"]')
     assert status == 200
     names = [recording["name"] for recording in unpacked(data)[0]["recordings"]]
     assert names[-1] == "a new text"
     assert browser.status(f"/ask/row?call={len(names) - 1}.0.0&heads=0&at=3") == 200
-    status, text, _ = browser.ask("/record", "POST", b'[""]')
+    status, text, _ = browser.request("/record", "POST", b'[""]')
     assert (status, text) == (400, b"an empty text; write something")
     for wrong in (b"", b"text", b"[1]", b"{}", b'["a", "b", "c"]', b"\xff", b"[" * 200_000):
         assert browser.status("/record", "POST", wrong) == 400, wrong
@@ -213,23 +213,23 @@ def test_a_text_is_recorded_and_a_wrong_one_refused(served, browser):
     assert browser.status("/record", "POST", b"text", Origin=evil) == 403
 
 
-def test_what_a_browser_that_went_away_has_asked_is_dropped(served, browser, monkeypatch):
-    began, go, begun = threading.Event(), threading.Event(), []
+def test_a_request_is_cancelled_if_the_browser_disconnects(served, browser, monkeypatch):
+    started, go, calls = threading.Event(), threading.Event(), []
 
-    def held(handlers, request):
-        began.set()
+    def blocking(handlers, request):
+        started.set()
         assert go.wait(10)
         return b""
 
-    monkeypatch.setitem(ENDPOINTS, "small", held)
-    monkeypatch.setitem(ENDPOINTS, "scores", lambda handlers, request: begun.append(1) or b"")
+    monkeypatch.setitem(ENDPOINTS, "small", blocking)
+    monkeypatch.setitem(ENDPOINTS, "scores", lambda handlers, request: calls.append(1) or b"")
     waiting = threading.Thread(target=browser.status, args=["/ask/small"])
     waiting.start()
-    assert began.wait(10)
+    assert started.wait(10)
     explorer, port = served
-    with socket.create_connection(("127.0.0.1", port)) as gone:
+    with socket.create_connection(("127.0.0.1", port)) as client:
         lines = [f"{name}: {value}" for name, value in browser.headers.items()]
-        gone.sendall("\r\n".join(["GET /ask/scores HTTP/1.1", *lines, "", ""]).encode())
+        client.sendall("\r\n".join(["GET /ask/scores HTTP/1.1", *lines, "", ""]).encode())
         while not explorer.worker._waiting:
             time.sleep(0.005)
         [(_, future)] = explorer.worker._waiting
@@ -240,34 +240,34 @@ def test_what_a_browser_that_went_away_has_asked_is_dropped(served, browser, mon
     go.set()
     waiting.join(10)
     assert browser.status(ROW) == 200
-    assert not begun
+    assert not calls
 
 
-def test_a_text_that_grows_is_asked_for_as_all_else(browser, tmp_path):
-    """Without the secret there is no access; without a model, no generation and no recording."""
-    for path, how in (("/generation", "GET"), ("/generation/begin", "POST")):
-        assert browser.status(path, how, b"{}" if how == "POST" else None) == 404
-        assert browser.status(path, how, b"", Cookie=None) == 403
+def test_generation(browser, tmp_path):
+    """It needs the secret and a model."""
+    for path, method in (("/generation", "GET"), ("/generation/begin", "POST")):
+        assert browser.status(path, method, b"{}" if method == "POST" else None) == 404
+        assert browser.status(path, method, b"", Cookie=None) == 403
 
     def generation(catalogue):
         config = GPTConfig(**small_recordings.SHAPE, heads=3)
-        opened = LoadedGPT(GPT(config).eval(), small_recordings.LETTERS, Path("letters"))
-        return Generation(opened, catalogue, "a head")
+        loaded = LoadedGPT(GPT(config).eval(), small_recordings.LETTERS, Path("letters"))
+        return Generation(loaded, catalogue, "a head")
 
     with running(generation=generation) as (explorer, port):
         client = Browser(explorer, port)
-        assert unpacked(client.ask("/ask/about")[1])[0]["written"]["wishes"]["tokens"] == 200
-        assert unpacked(client.ask("/generation")[1])[0]["tokens"] == 6
-        assert len(unpacked(client.ask("/generation?at=6")[1])[0]["ids"]) == 10
+        assert unpacked(client.request("/ask/about")[1])[0]["written"]["wishes"]["tokens"] == 200
+        assert unpacked(client.request("/generation")[1])[0]["tokens"] == 6
+        assert len(unpacked(client.request("/generation?at=6")[1])[0]["ids"]) == 10
         body = b'{"prompt": "a head", "tokens": 4, "seed": 7}'
-        assert unpacked(client.ask("/generation/begin", "POST", body)[1])[0]["recording"] == 1
-        while (status := unpacked(client.ask("/generation")[1])[0])["runs"]:
+        assert unpacked(client.request("/generation/begin", "POST", body)[1])[0]["recording"] == 1
+        while (status := unpacked(client.request("/generation")[1])[0])["runs"]:
             pass
         assert (status["tokens"], status["seed"]) == (10, 7)
-        _, row = unpacked(client.ask("/ask/row?call=1.0.0.9&heads=0&at=8")[1])
+        _, row = unpacked(client.request("/ask/row?call=1.0.0.9&heads=0&at=8")[1])
         assert row["weights"].shape == (9,)
         path = tmp_path / "text.safetensors"
-        path.write_bytes(client.ask("/generation/file?call=1.0.0.10")[1])
+        path.write_bytes(client.request("/generation/file?call=1.0.0.10")[1])
         assert load(path)[1].shape == (3, 10, 10)
         for path in ("generation?at=5", "generation?at=-1", "generation/file?call=0.0.0.3",
                      "generation/file?call=1.0.0.11", "ask/row?call=1.0.0.11&heads=0&at=3",
@@ -284,14 +284,14 @@ from heedful.views.explorer import handlers, server
 from heedful.views.explorer.jobs import Job
 from heedful.views.explorer.catalogue import Catalogue
 
-class Long(Job):
+class Endless(Job):
     def steps(self):
         while True:
             time.sleep(0.05)
             yield
 
 def about(handlers):
-    handlers.background.prioritize(Long())
+    handlers.background.prioritize(Endless())
     return b""
 
 handlers.Handlers.about = about
@@ -299,7 +299,7 @@ server.serve(Catalogue({}), lambda address: print(address, flush=True))
 """
 
 
-def test_it_ends_also_while_it_computes():
+def test_ctrl_c_ends_the_server_during_a_job():
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     with subprocess.Popen(
         [sys.executable, "-c", SERVE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

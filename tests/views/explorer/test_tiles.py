@@ -25,8 +25,8 @@ def call_of(inputs):
 
 
 def pooled(map_, allowed, cell, reduce):
-    """(N, M) in cells of cell[0] × cell[1]; NaN where no pair of a cell may attend."""
-    shape = [math.ceil(size / by) for size, by in zip(map_.shape, cell, strict=True)]
+    """Pool a map (N, M) in cells of cell[0] × cell[1]; NaN if no pair of a cell may attend."""
+    shape = [math.ceil(size / side) for size, side in zip(map_.shape, cell, strict=True)]
     result = np.full(shape, np.nan)
     for i, j in itertools.product(*map(range, shape)):
         part = np.s_[i * cell[0] : (i + 1) * cell[0], j * cell[1] : (j + 1) * cell[1]]
@@ -37,26 +37,26 @@ def pooled(map_, allowed, cell, reduce):
 
 @pytest.fixture
 def small_tiles():
-    """Tiles of 4 × 4 pixels, pyramids from cells of 2 × 2 on: a map of 13 tokens has them all."""
+    """Use tiles of 4 × 4 pixels and pyramids of cells of 2 × 2, which suit maps of 13 tokens."""
     with pytest.MonkeyPatch.context() as patch:
         for name, size in (("SIDE", 4), ("FINEST", 1), ("BAND", 1)):
             patch.setattr(tiles, name, size)
         yield
 
 
-def places(call, reduce, least=0):
-    """Every tile of the last head."""
+def all_tiles(call, reduce, lowest=0):
+    """Yield every tile of the last head, from the lowest level on."""
     head = call.shape[0] - 1
-    for level in range(least, tiles.highest_level(call) + 1):
+    for level in range(lowest, tiles.highest_level(call) + 1):
         counts = (math.ceil(size / (tiles.SIDE << level)) for size in call.shape[1:])
         for row, column in itertools.product(*map(range, counts)):
             yield Tile(head, level, row, column, reduce)
 
 
-def tile_of(pixels, place):
+def crop(pixels, tile):
     return pixels[
-        place.row * tiles.SIDE : (place.row + 1) * tiles.SIDE,
-        place.column * tiles.SIDE : (place.column + 1) * tiles.SIDE,
+        tile.row * tiles.SIDE : (tile.row + 1) * tiles.SIDE,
+        tile.column * tiles.SIDE : (tile.column + 1) * tiles.SIDE,
     ]
 
 
@@ -68,42 +68,44 @@ def tile_of(pixels, place):
     stops=st.lists(st.integers(0, 3), min_size=1, max_size=4),
 )
 @pytest.mark.usefixtures("small_tiles")
-def test_tiles_are_the_map_pooled_exact_sampled_and_of_a_pyramid(sample, reduce, few, stops):
+def test_exact_and_sampled_tiles_and_tiles_of_a_pyramid_equal_the_pooled_map(
+    sample, reduce, few, stops
+):
     """A sampled row of pixels shows one query; a pyramid is read while it is built in steps."""
     inputs, (map_, _) = sample
     call, N = call_of(inputs), inputs.shape[1]
-    whole = Pyramid(call, call.shape[0] - 1, reduce)
+    pyramid = Pyramid(call, call.shape[0] - 1, reduce)
 
-    def compare(pixels, place, rows=slice(None), high=None):
-        cell = 1 << place.level
-        parts = map_[place.head][rows], allowed_pairs(inputs)[place.head][rows]
-        expected = tile_of(pooled(*parts, (high or cell, cell), reduce), place)
-        np.testing.assert_allclose(pixels, expected, atol=4e-6, err_msg=str(place))
+    def compare(pixels, tile, rows=slice(None), high=None):
+        cell = 1 << tile.level
+        parts = map_[tile.head][rows], allowed_pairs(inputs)[tile.head][rows]
+        expected = crop(pooled(*parts, (high or cell, cell), reduce), tile)
+        np.testing.assert_allclose(pixels, expected, atol=4e-6, err_msg=str(tile))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiles, "QUERIES", few)
-        for place in places(call, reduce):
-            compare(tiles.exact(call, place), place)
-            cell = 1 << place.level
+        for tile in all_tiles(call, reduce):
+            compare(tiles.exact(call, tile), tile)
+            cell = 1 << tile.level
             middles = [min(start + cell // 2, N - 1) for start in range(0, N, cell)]
-            compare(tiles.sampled(call, place), place, middles, 1)
-    for steps in [*stops, N + 1]:  # so many steps, then its tiles are read
+            compare(tiles.sampled(call, tile), tile, middles, 1)
+    for steps in [*stops, N + 1]:  # so many steps, then its tiles are compared
         remaining = iter([True] * steps)
-        whole.build(lambda remaining=remaining: next(remaining, False))
-        for place in places(call, reduce, 1):
-            if whole.has(place):
-                compare(whole.tile(place), place)
-    assert whole.build()
-    assert all(whole.has(place) for place in places(call, reduce, 1))
+        pyramid.run_steps(lambda remaining=remaining: next(remaining, False))
+        for tile in all_tiles(call, reduce, 1):
+            if pyramid.has(tile):
+                compare(pyramid.tile(tile), tile)
+    assert pyramid.run_steps()
+    assert all(pyramid.has(tile) for tile in all_tiles(call, reduce, 1))
 
 
-def test_a_zero_that_is_seen_is_no_hidden_cell(monkeypatch):
+def test_an_unmasked_zero_is_not_a_masked_cell(monkeypatch):
     monkeypatch.setattr(tiles, "FINEST", 0)
     query = torch.tensor([[[1000.0], [1000.0]]])
     key = torch.tensor([[[1.0], [-1.0]]])
-    whole = Pyramid(call_of(AttentionInputs(query, key, 1.0, Causal())), 0, "max")
-    whole.build()
-    np.testing.assert_array_equal(whole.tile(Tile(0, 0, 0, 0, "max")), [[1, np.nan], [1, 0]])
+    pyramid = Pyramid(call_of(AttentionInputs(query, key, 1.0, Causal())), 0, "max")
+    pyramid.run_steps()
+    np.testing.assert_array_equal(pyramid.tile(Tile(0, 0, 0, 0, "max")), [[1, np.nan], [1, 0]])
 
 
 def test_tiles_of_half_precision_are_as_exact_as_weights():

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import transformers
-from small_recordings import MADE, of_gpt, padded, sharp
+from small_recordings import KINDS, of_gpt, padded, sharp
 
 import heedful
 from heedful.errors import ArgumentError
@@ -33,7 +33,7 @@ def mime_data(bundle):
     return bundle[0] if isinstance(bundle, tuple) else bundle
 
 
-def test_the_page_with_the_table_and_the_words_beside_it(kernel):
+def test_a_bundle_has_the_widget_beside_table_and_text(kernel):
     recording = padded()
     for shown in (recording, recording.sequences[1], recording[1]):
         assert list(mime_data(shown._repr_mimebundle_())) == [WIDGET]
@@ -41,7 +41,7 @@ def test_the_page_with_the_table_and_the_words_beside_it(kernel):
         assert repr(shown).startswith("<")
 
 
-def test_without_anywidget_the_table_says_how_to_get_the_page(kernel, monkeypatch):
+def test_without_anywidget_the_table_names_the_package_to_install(kernel, monkeypatch):
     monkeypatch.setattr(display, "has_widgets", lambda: False)
     monkeypatch.setattr(html_table, "find_spec", lambda name: None)
     recording = of_gpt()
@@ -52,7 +52,7 @@ def test_without_anywidget_the_table_says_how_to_get_the_page(kernel, monkeypatc
 
 
 @pytest.mark.parametrize("host", ["VS Code", "Colab"])
-def test_where_widgets_may_be_fetched_a_frame_stands_in(kernel, monkeypatch, host):
+def test_a_frame_replaces_widgets_that_would_be_downloaded(kernel, monkeypatch, host):
     if host == "Colab":
         monkeypatch.setitem(sys.modules, "google.colab", SimpleNamespace())
     else:
@@ -63,8 +63,8 @@ def test_where_widgets_may_be_fetched_a_frame_stands_in(kernel, monkeypatch, hos
     assert list(mime_data(heedful.look(recording, kernel=True)._repr_mimebundle_())) == [WIDGET]
 
 
-def test_a_frame_is_small_shut_in_and_begins_with_words():
-    [call] = MADE["causal"]().sequences[0][1:2]
+def test_a_frame_is_small_and_sandboxed_and_begins_with_a_description():
+    [call] = KINDS["causal"]().sequences[0][1:2]
     output = display.frame(call)
     assert len(output) < display.LIMIT * 1.1e6
     line, page = re.fullmatch(
@@ -76,8 +76,8 @@ def test_a_frame_is_small_shut_in_and_begins_with_words():
     assert "connect-src 'none'" in html.unescape(page)
 
 
-def test_a_call_and_a_text_open_on_themselves():
-    recording = MADE["generated"]()
+def test_the_page_of_a_call_or_text_opens_at_it():
+    recording = KINDS["generated"]()
     [last] = recording.stitched()[-1:]
     texts, view = texts_and_view(last)
     call = view.removeprefix("call=").split(".")
@@ -89,7 +89,7 @@ def test_a_call_and_a_text_open_on_themselves():
     assert texts_and_view(batch.sequences[1][1])[1] == "call=0.1.1"
 
 
-def test_a_call_whose_recording_is_gone_is_shown_alone():
+def test_a_call_without_its_recording_is_shown_alone():
     call = of_gpt()[1]
     gc.collect()
     assert call.recording_ref() is None
@@ -98,7 +98,7 @@ def test_a_call_whose_recording_is_gone_is_shown_alone():
     assert texts.call(0, 0, 0) is call
 
 
-def test_look_takes_what_can_be_looked_at(tmp_path):
+def test_inputs_of_look_and_their_errors(tmp_path):
     recording = of_gpt()
     path = recording.save(tmp_path / "one.safetensors")
     assert heedful.look(recording, layers=[1], heads=[0])._repr_html_() == recording._repr_html_()
@@ -113,7 +113,7 @@ def test_look_takes_what_can_be_looked_at(tmp_path):
             wrong()
 
 
-def test_every_window_is_listed_its_code_gives_it_and_it_opens_on_itself():
+def test_every_window_is_listed_with_its_code_and_view():
     """Two images in four windows each."""
     config = transformers.SwinConfig(
         image_size=16, patch_size=2, embed_dim=8, depths=[2], num_heads=[2], window_size=4

@@ -9,7 +9,7 @@ from small_recordings import of_gpt
 
 from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.handlers import Handlers
-from heedful.views.notebook.kernel_side import Cells, KernelHandler, running
+from heedful.views.notebook.kernel_side import Cells, KernelHandler, cell_tracker
 
 
 class Cell:
@@ -99,7 +99,7 @@ def test_closing_the_last_page_ends_the_thread_and_frees_the_recording():
 
 def test_there_is_no_background_work_while_a_cell_runs(monkeypatch):
     cell = Cell(of_gpt())
-    cells = running()
+    cells = cell_tracker()
     monkeypatch.setattr(cells, "is_running", True)
     cell.ask("scores", call="0.0.0")
     thread, handlers = cell.handler._worker

@@ -28,7 +28,7 @@ SENTENCES = (
     "Hi 👩‍🚀🇨🇭🇩 naïve café हिन्दी <b>x</b> \u202eabc \x1ca\x85b\ufeffc x²",
     " ".join(f"w{n}" for n in range(MOST)),
 )
-ALL = """asked.map(([frame, text, second]) => {
+ALL = """inputs.map(([frame, text, second]) => {
   const walk = computed_walk.computeWalk(frame, text, second);
   const heads = walk.heads;
   const { tokens, memory, notes } = walk;
@@ -44,7 +44,7 @@ ALL = """asked.map(([frame, text, second]) => {
 
 @pytest.fixture
 def computed(tmp_path):
-    """Evaluates JavaScript with the page's modules, the inputs `asked` and the data `bytes`."""
+    """Evaluates JavaScript with the page's modules, the value `inputs` and the data `bytes`."""
 
     def call(names, line, inputs=None, data=b""):
         modules = {"wire": WIRE, **{name: PAGE / f"{name}.js" for name in names}}
@@ -92,8 +92,8 @@ def test_every_number_equals_the_librarys_for_any_sentence(computed, variant, op
 
 def test_words_and_their_vectors_of_any_script(computed):
     sentences = [*SENTENCES, *random_sentences(300), "a" * 300]
-    line = "asked.map((text) => words.words(text).map((w) => [w, vectors.vector(w, 5, 3, {})]))"
-    results = computed(["words", "vectors"], line, sentences)
+    line = "inputs.map((s) => words.words(s).map((w) => [w, hashed_vectors.vector(w, 5, 3, {})]))"
+    results = computed(["words", "hashed_vectors"], line, sentences)
     for text, result in zip(sentences, results, strict=True):
         assert result == [[word, list(vector(word, 5, 3))] for word in words(text)], text
 
@@ -106,16 +106,18 @@ MIXED = {0: 0, 1: 0x514E28B7, 0xFFFFFFFF: 0x81F16F39}
 def test_the_hashes_are_the_published_ones_here_and_in_the_page(computed):
     assert {text: hash32(text.encode()) for text in HASHES} == HASHES
     assert {number: mix32(number) for number in MIXED} == MIXED
-    line = "asked.map((text) => vectors.hash32(new TextEncoder().encode(text)))"
-    assert computed(["vectors"], line, list(HASHES)) == list(HASHES.values())
-    assert computed(["vectors"], "asked.map(vectors.mix32)", list(MIXED)) == list(MIXED.values())
+    line = "inputs.map((text) => hashed_vectors.hash32(new TextEncoder().encode(text)))"
+    assert computed(["hashed_vectors"], line, list(HASHES)) == list(HASHES.values())
+    assert computed(["hashed_vectors"], "inputs.map(hashed_vectors.mix32)", list(MIXED)) == list(
+        MIXED.values()
+    )
 
 
 CELLS = """walk.stages.flatMap((stage) => {
   const [row, column] = [stage.rows.at(-1), stage.columns.at(1) ?? 0];
   return [0, walk.heads - 1].map((head) => ({
     name: stage.name, value: stage.at(head, row, column),
-    line: sums.writtenOut({ stage, head, row, column }).map((part) => part.text).join(""),
+    line: sums.calculationParts({ stage, head, row, column }).map((p) => p.text).join(""),
   }));
 })"""
 OF_MODEL = f"((walk) => {CELLS})(stored_walk.readWalk(wire.unpacked(bytes)))"
@@ -162,7 +164,7 @@ def test_a_convolutions_first_tokens_have_fewer_numbers_and_the_first_none(compu
       const stage = walk.stages.find((each) => each.name === "before");
       return [0, 1, 2, 6].map((row) => ({
         name: stage.name, value: stage.at(0, row, 5),
-        line: sums.writtenOut({ stage, head: 0, row, column: 5 }).map((part) => part.text).join(""),
+        line: sums.calculationParts({ stage, head: 0, row, column: 5 }).map((p) => p.text).join(""),
       }));
     })(stored_walk.readWalk(wire.unpacked(bytes)))"""
     first, *others = computed(["stored_walk", "sums"], line, data=packed_walk(walk("convolved")))
@@ -173,7 +175,7 @@ def test_a_convolutions_first_tokens_have_fewer_numbers_and_the_first_none(compu
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_written_out_number_of_a_variant(computed, variant):
-    line = f"((walk) => {CELLS})(computed_walk.computeWalk(asked, 'one cup of tea', 'du thé'))"
+    line = f"((walk) => {CELLS})(computed_walk.computeWalk(inputs, 'one cup of tea', 'du thé'))"
     assert check(computed(["computed_walk", "sums"], line, variant_data(variant))) > 3
 
 

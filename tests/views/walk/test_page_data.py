@@ -33,8 +33,8 @@ def test_every_number_and_every_formula_is_the_librarys(kind):
         assert entry["formula"] == stage.formula
         assert entry["sentence"] == stage.sentence
         for names, others in (("factors", stage.factors or ()), ("sources", stage.sources)):
-            assert [head["stages"][at]["name"] for at in entry[names]] == [s.name for s in others]
-        if stage.how is not None:
+            assert [head["stages"][j]["name"] for j in entry[names]] == [s.name for s in others]
+        if stage.number_formula is not None:
             check_formula(stage, entry, arrays, i, rows, columns)
     likely = [token.token for token in explanation.answers[-1].likeliest]
     [logits] = [entry for entry in head["stages"] if entry["name"] == "logits"]
@@ -45,7 +45,7 @@ def test_every_number_and_every_formula_is_the_librarys(kind):
 def check_formula(stage, entry, arrays, i, rows, columns):
     """Compare the formula of the last stored number."""
     head = len(arrays[f"numbers {i}"]) - 1 if len(entry["shape"]) > 2 else 0
-    formula = stage.how(head, rows[-1], columns[-1])
+    formula = stage.number_formula(head, rows[-1], columns[-1])
     which = arrays[f"which {i}"].flat[-1] if f"which {i}" in arrays else 0
     numbers = arrays[f"formulas {i}"].reshape(-1, arrays[f"formulas {i}"].shape[-1])[-1]
     text = entry["texts"][which]
@@ -56,7 +56,7 @@ def check_formula(stage, entry, arrays, i, rows, columns):
         assert text.format(*map(int, numbers)).replace("{", "") == formula.text
 
 
-def test_of_a_large_stage_the_first_and_the_last_rows_are_stored():
+def test_the_first_and_last_rows_of_a_large_stage_are_stored():
     explanation = walk("gpt", count=90)
     data = packed_walk(explanation, room=60_000)
     head, arrays = unpacked(data)
@@ -76,10 +76,10 @@ def test_inputs_outside_all_sections_are_stored():
     """The input states of the block that is shown belong to no section, but the page needs them."""
     explanation = walk("gpt", layer=1)
     head, arrays = unpacked(packed_walk(explanation))
-    at = len(explanation.stages)
-    assert [entry["name"] for entry in head["stages"][at:]] == ["states"]
-    assert head["section"][at:] == [None]
-    assert f"numbers {at}" in arrays
+    start = len(explanation.stages)
+    assert [entry["name"] for entry in head["stages"][start:]] == ["states"]
+    assert head["section"][start:] == [None]
+    assert f"numbers {start}" in arrays
 
 
 def test_document_004s_printed_numbers():
@@ -118,9 +118,9 @@ def test_all_of_a_walk_is_json(kind):
     assert sum(probabilities["numbers"][2]) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_a_followed_token_has_its_rows_and_its_answer():
+def test_data_of_a_token_have_its_rows_and_answer():
     explanation = walk("gpt")
-    data = as_data(explanation, explanation.places("and"))
+    data = as_data(explanation, explanation.positions_of("and"))
     [answer] = data["answers"]
     assert (answer["place"], answer["token"]) == (3, "and")
     steps = {step["name"]: step for step in data["steps"]}
@@ -129,7 +129,7 @@ def test_a_followed_token_has_its_rows_and_its_answer():
     assert len(steps["rotated query"]["numbers"][0]) == 1
 
 
-def test_large_steps_are_given_at_their_corners(monkeypatch):
+def test_large_steps_contain_their_corners(monkeypatch):
     explanation = walk("gpt", 20)
     monkeypatch.setattr(page_data, "WHOLE", 1_000)
     monkeypatch.setattr(page_data, "TABLE", 100)

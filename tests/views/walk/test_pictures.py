@@ -24,8 +24,8 @@ def test_the_pictures_of_a_walk_hold_its_numbers(kind):
     np.testing.assert_allclose(image.filled(0.0), weights, atol=1e-6)
     assert image.mask.any()
     residual = figures[f"{side}block-1-residual"].axes
-    came, output, total = (ax.images[0].get_array() for ax in residual[:3])
-    np.testing.assert_allclose(came + output, total, atol=1e-5)
+    inputs, output, total = (ax.images[0].get_array() for ax in residual[:3])
+    np.testing.assert_allclose(inputs + output, total, atol=1e-5)
     words = figures["words"].axes[0]
     widths = [bar.get_width() for bar in words.patches]
     likely = explanation.answers[-1].likeliest
@@ -51,7 +51,7 @@ def test_each_variant_is_drawn(variant):
     torch.testing.assert_close(drawn, expected.reshape(drawn.shape))
 
 
-def test_files_are_numbered_and_not_replaced_unasked(tmp_path):
+def test_files_are_numbered_and_replaced_only_with_overwrite(tmp_path):
     explanation = explain("tea for two")
     paths = draw(explanation, tmp_path / "walk", "svg")
     assert [path.name for path in paths] == ["01-vectors.svg", "02-scores.svg", "03-weights.svg",

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from heedful.explain import VARIANTS, explain
 from heedful.views.walk.terminal_pages import show
-from heedful.views.walk.token_trace import follow
+from heedful.views.walk.token_trace import show_token
 
 SENTENCE = "Your journey starts with one step"
 
@@ -21,23 +21,23 @@ def printed(explanation, width=80, query=None, **terminal):
     if query is None:
         show(screen, explanation)
     else:
-        follow(screen, explanation, explanation.places(query))
+        show_token(screen, explanation, explanation.positions_of(query))
     return screen.file.getvalue()
 
 
-def of_variant(variant):
+def explain_variant(variant):
     memory = "für 注意力 👩‍🚀 " * 9 if variant == "cross" else None
     return explain("我 read مرحبا and 👍🏽 internationalisation " * 4, variant, memory=memory)
 
 
 MODELS = ("gpt", "grouped", "bert", "seq2seq")
-PAGES = {name: partial(of_variant, name) for name in VARIANTS}
+PAGES = {name: partial(explain_variant, name) for name in VARIANTS}
 PAGES |= {kind: partial(walk, kind, layer=1, head=2) for kind in MODELS}
 
 
 @pytest.mark.parametrize("width", [40, 200])
 @pytest.mark.parametrize("name", PAGES)
-def test_every_step_is_there_and_no_line_is_longer_than_the_terminal_is_wide(name, width):
+def test_every_step_is_printed_and_no_line_is_wider_than_the_terminal(name, width):
     explanation = PAGES[name]()
     for query in (None, "and"):
         text = printed(explanation, width, query)
@@ -62,7 +62,7 @@ def test_small_matrices_are_shown_in_full_with_their_tokens():
     assert "…" not in text.split("weights")[0]
 
 
-def test_large_ones_at_their_corners():
+def test_large_matrices_are_shown_at_their_corners():
     explanation = explain(" ".join(f"w{n}" for n in range(300)), "causal")
     text = printed(explanation)
     scores = text[text.index(" scores ") :].splitlines()
@@ -70,11 +70,11 @@ def test_large_ones_at_their_corners():
     assert header == ["w0", "w1", "w2", "w3", "w298", "w299"]
     row = next(line.split() for line in scores if line.split()[:1] == ["w299"])
     expected = explanation.stage("scores").part([299], [0, 1, 2, 3, 298, 299])[0].tolist()
-    shown = [float(part) for part in row[1:] if part != "…"]
-    assert shown == pytest.approx(expected, abs=5e-5)
+    listed = [float(part) for part in row[1:] if part != "…"]
+    assert listed == pytest.approx(expected, abs=5e-5)
 
 
-def test_a_followed_token_of_many_shows_the_keys_with_the_largest_weights():
+def test_a_token_of_a_long_text_shows_the_keys_with_the_largest_weights():
     explanation = explain(" ".join(f"w{n}" for n in range(500)))
     text = printed(explanation, query="w7")
     weights = explanation.stage("weights").part([7], range(500))[0]
@@ -140,14 +140,14 @@ def test_the_page_of_a_token_shows_the_numbers_of_the_stages(variant):
     for token, weight in zip(tokens, weights, strict=True):
         assert float(lines_of("weights")[token].split()[0]) == pytest.approx(weight, abs=5.1e-5)
     values = explanation.stage("embeddings" if variant == "simple" else "value")
-    gathered = section(text, "context")
+    lines = section(text, "context")
     for m, token in enumerate(tokens):
-        line = next(line for line in gathered if re.match(rf"\s*{token}\s", line))
+        line = next(line for line in lines if re.match(rf"\s*{token}\s", line))
         weight, *numbers = [float(number) for number in re.findall(NUMBER, line)]
         assert weight == pytest.approx(weights[m], abs=5.1e-5)
         expected = values.of_head(0, explanation.heads, [m], range(values.shape[-1]))[0].tolist()
         assert numbers == pytest.approx(expected, abs=5.1e-5)
-    total = next(line for line in gathered if line.strip().startswith("= ["))
+    total = next(line for line in lines if line.strip().startswith("= ["))
     assert [float(n) for n in re.findall(NUMBER, total)] == pytest.approx(
         row("context"), abs=5.1e-5
     )
@@ -159,28 +159,27 @@ def test_the_page_of_a_gpt_ends_with_the_likeliest_next_tokens(query):
     place = 6 if query is None else 1
     shares = explanation.stage("probabilities").numbers()[place]
     words = section(printed(explanation, query=query), "likeliest tokens after")
-    shown = [line.split() for line in words[:10]]
+    listed = [line.split() for line in words[:10]]
     names = [explanation.vocabulary[n] for n in shares.topk(10).indices]
-    assert [name.rstrip("…") for name, *_ in shown] == [name[:11] for name in names]
-    assert [float(share) for _, share, *_ in shown] == pytest.approx(
+    assert [name.rstrip("…") for name, *_ in listed] == [name[:11] for name in names]
+    assert [float(share) for _, share, *_ in listed] == pytest.approx(
         shares.topk(10).values.tolist(), abs=5.1e-5
     )
-    bars = [bar[0].count("█") for _, _, *bar in shown if bar]
+    bars = [bar[0].count("█") for _, _, *bar in listed if bar]
     assert bars == sorted(bars, reverse=True)
 
 
-def test_each_place_of_a_translation_has_its_line():
+def test_each_position_of_a_translation_has_a_line():
     explanation = walk("seq2seq")
     lines = section(printed(explanation, 100), "likeliest tokens after each token")
     for answer, line in zip(explanation.answers, lines, strict=False):
         place, token, *likely = line.split()
-        assert (int(place), token[:5]) == (answer.place, explanation.tokens[answer.place][:5])
+        assert (int(place), token[:5]) == (answer.position, explanation.tokens[answer.position][:5])
         assert likely[0] == answer.likeliest[0].token
         assert float(likely[1]) == pytest.approx(100 * answer.likeliest[0].probability, abs=0.06)
 
 
-def test_every_sum_of_a_page_is_right():
-    """Parse the sums that fit a line, from numbers of four decimals."""
+def test_every_sum_on_one_line_of_a_page_is_right():
     text = printed(walk("gpt", head=3))
     sums = re.findall(r": (-?[\d.]+) ([+/]) \(?(-?[\d.]+)\)? = (-?[\d.]+)$", text, re.M)
     assert len(sums) >= 3

@@ -1,1 +1,1 @@
-"""Hugging Face formats, read and written: configurations, parameter names, checkpoints."""
+"""Reading and writing of Hugging Face formats: configurations, parameters, checkpoints."""

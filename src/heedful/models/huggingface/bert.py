@@ -10,12 +10,12 @@ from heedful.models.bert import BertConfig
 from heedful.models.huggingface.gpt2 import ACTIVATION_OF, unsupported_values
 from heedful.models.huggingface.parameter_names import BERT, ParameterNames
 
-# Settings that change the computation, with the only value that heedful supports.
+# Settings that change the computation → the only value that heedful supports.
 FIXED = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
-# Whether each class has the head for masked words.
+# Class of transformers → whether it has a masked-word head.
 HEADS = {"BertForMaskedLM": True, "BertForPreTraining": True, "BertModel": False}
 # heedful's setting → Hugging Face's name; both have the same defaults.
-SAME = {
+SETTING_NAMES = {
     "vocabulary": "vocab_size",
     "context_length": "max_position_embeddings",
     "segments": "type_vocab_size",
@@ -38,7 +38,7 @@ def unsupported(description: Mapping[str, Any]) -> list[str]:
 def read_config(description: Mapping[str, Any], tensors: Collection[str]) -> BertConfig:
     """Convert a `config.json` without `unsupported` settings to heedful's configuration.
 
-    The model has a masked-word head if its class has one, or if the tensor names include one.
+    The model has a masked-word head if its class or the names in `tensors` include one.
     """
     masked_words = HEADS[class_of(description) or "BertModel"] or "cls.predictions.bias" in tensors
     if masked_words and not description.get("tie_word_embeddings", True):
@@ -47,12 +47,12 @@ def read_config(description: Mapping[str, Any], tensors: Collection[str]) -> Ber
         activation=ACTIVATION_OF[description.get("hidden_act", "gelu")],
         pooler=any(name.endswith("pooler.dense.weight") for name in tensors),
         masked_words=masked_words,
-        **{name: description[key] for name, key in SAME.items() if key in description},
+        **{name: description[key] for name, key in SETTING_NAMES.items() if key in description},
     )
 
 
 def class_of(description: Mapping[str, Any]) -> Any:
-    """Return the first class of transformers in a `config.json`; None if it lists none."""
+    """Return the first class that a `config.json` lists; None if it lists none."""
     classes = description.get("architectures") or None
     return classes[0] if isinstance(classes, list) else classes
 
@@ -63,7 +63,7 @@ def names(config: BertConfig) -> ParameterNames:
 
 
 def mismatches(config: BertConfig, kind: str) -> list[str]:
-    """Return the settings that transformers' BERT lacks: none."""
+    """Return the settings that transformers' BERT lacks: an empty list."""
     return []
 
 
@@ -73,7 +73,7 @@ def write_config(config: BertConfig, kind: str) -> dict[str, Any]:
     return {
         "architectures": ["BertForMaskedLM" if config.masked_words else "BertModel"],
         "model_type": kind,
-        **{key: getattr(config, name) for name, key in SAME.items()},
+        **{key: getattr(config, name) for name, key in SETTING_NAMES.items()},
         "intermediate_size": config.hidden or 4 * config.width,
         "hidden_act": activation,
     }

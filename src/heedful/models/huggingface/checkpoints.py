@@ -1,7 +1,4 @@
-"""Loading of models from directories in Hugging Face format.
-
-To support another architecture, add its classes, model and format module to `ARCHITECTURES`.
-"""
+"""Loading of models from directories in Hugging Face format."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ from heedful.models.parameters import (
 
 
 class Architecture(NamedTuple):
-    """The conversion between a `model_type` of Hugging Face and a model of heedful.
+    """Conversion between a `model_type` of Hugging Face and a model class of heedful.
 
     classes: the supported classes of transformers. model: the model class of heedful. format: the
     module that converts `config.json` and parameter names, with the functions `unsupported`,
@@ -50,7 +47,7 @@ ARCHITECTURES = {
 
 
 def unsupported_config(description: Mapping[str, Any]) -> str | None:
-    """Return the architecture of a Hugging Face `config.json` if heedful lacks it, else None.
+    """Return the architecture of a Hugging Face `config.json`; None if heedful supports it.
 
     >>> unsupported_config({"model_type": "llama"}), unsupported_config({"model_type": "bloom"})
     (None, 'bloom')
@@ -74,12 +71,12 @@ def load_pretrained(
     """
     architecture, config, tensors = _open(directory, allow_pickle)
     model = on_meta_device(lambda: architecture.model(config))
-    _fill(model, architecture.format.names(config), tensors, directory, dtype)
+    _set_parameters(model, architecture.format.names(config), tensors, directory, dtype)
     return model.eval()
 
 
 def load_meta_model(directory: Path, *, allow_pickle: bool = False) -> nn.Module:
-    """Return the same model on the meta device, without weights; errors as `load_pretrained`."""
+    """Return a checkpoint's model without weights, on the meta device; see `load_pretrained`."""
     architecture, config, _ = _open(directory, allow_pickle)
     return on_meta_device(lambda: architecture.model(config))
 
@@ -103,9 +100,9 @@ def _config_error(directory: Path, error: Exception) -> RunError:
 
 
 def is_heedful(description: Any) -> bool:
-    """Return whether a `config.json` is heedful's: transformers' names a class or another type.
+    """Return whether a `config.json` is heedful's, by its `model_type`.
 
-    A damaged file counts as heedful's; reading it raises an error.
+    A damaged file, without type and classes, counts as heedful's, and fails to load.
     """
     if not isinstance(description, Mapping):
         return True
@@ -114,7 +111,7 @@ def is_heedful(description: Any) -> bool:
 
 
 def unsupported_architecture(directory: Path) -> str | None:
-    """As `unsupported_config`, of a directory; None also for a model written by heedful.
+    """Return `unsupported_config` of a directory; None for a model that heedful wrote.
 
     Raises:
         RunError: there is no `config.json`, or it does not describe a model.
@@ -134,17 +131,17 @@ def _architecture(description: Any, directory: Path) -> Architecture:
     entries = description if isinstance(description, Mapping) else {}
     name = _unsupported(entries, directory)
     if name is not None:
-        classes = ", ".join(name for each in ARCHITECTURES.values() for name in each.classes)
+        classes = ", ".join(name for entry in ARCHITECTURES.values() for name in entry.classes)
         raise RunError(
             f"{directory} holds a model of the architecture {name}",
             expected=f"one of heedful's: {classes}",
-            remedy="open it with `transformers`, and see its attention with heedful.record(model), "
-            "or with `heedful heads` and `heedful record`",
+            remedy="open it with `transformers`, and record its attention with "
+            "heedful.record(model), or with `heedful heads` and `heedful record`",
         )
     return ARCHITECTURES[str(entries["model_type"])]
 
 
-def _fill(
+def _set_parameters(
     model: nn.Module,
     names: ParameterNames,
     tensors: Mapping[str, Tensor],
@@ -157,7 +154,7 @@ def _fill(
         for name, parameter in parameters_of(model).items()
         for key, shape in entries[name].shapes(tuple(parameter.shape)).items()
     }
-    keys = names.recognised(tensors.keys(), expected)
+    keys = names.match(tensors.keys(), expected)
     stored = {full: tensors[key] for full, key in keys.items()}
     for copy, original in names.shared.items():
         if copy in stored and copy not in expected and original in stored:
@@ -178,13 +175,13 @@ def _check_shared(copy: str, original: str, stored: Mapping[str, Tensor], direct
     if not torch.equal(stored[copy], stored[original]):
         raise RunError(
             f"{copy} and {original} in {directory} differ",
-            expected="equal tensors, because config.json says that the model shares them",
+            expected="equal tensors, because the model in config.json shares them",
             remedy='set "tie_word_embeddings": false in config.json if they are meant to differ',
         )
 
 
 def _common_type(tensors: Mapping[str, Tensor], directory: Path) -> torch.dtype:
-    """Return the dtype of the parameters; the wider type if a checkpoint mixes them."""
+    """Return the dtype of the parameters; the widest if a checkpoint has several."""
     types = {tensor.dtype for tensor in tensors.values()}
     supported = {torch.float32, torch.float16, torch.bfloat16, torch.float64}
     if not types <= supported:
@@ -192,6 +189,6 @@ def _common_type(tensors: Mapping[str, Tensor], directory: Path) -> torch.dtype:
             f"weights in {directory} of type {', '.join(str(kind) for kind in types - supported)}",
             expected="float32, float16 or bfloat16",
             cause="a quantised checkpoint",
-            remedy="use the checkpoint that is not quantised",
+            remedy="use a checkpoint that is not quantised",
         )
     return functools.reduce(torch.promote_types, types)

@@ -1,4 +1,4 @@
-"""Export of heedful's models in Hugging Face format, for transformers."""
+"""Export of heedful's models to the Hugging Face format, for transformers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def equivalent_type(model: nn.Module) -> str:
     """Return the `model_type` of transformers that computes the same as a heedful model.
 
     Raises:
-        ArgumentError: there is none; the error names the settings that the nearest type lacks.
+        ArgumentError: there is none; the error lists the settings that the nearest type lacks.
     """
     mismatches = {
         kind: architecture.format.mismatches(model.config, kind)
@@ -53,14 +53,14 @@ def equivalent_type(model: nn.Module) -> str:
     if not mismatches:
         raise ArgumentError(
             f"a {type(model).__name__}",
-            expected="a model that transformers has too",
-            remedy="it opens with heedful.load_model",
+            expected="a model that transformers has, too",
+            remedy="open it with heedful.load_model",
         )
     nearest = min(mismatches, key=lambda kind: len(mismatches[kind]))
     if mismatches[nearest]:
         raise ArgumentError(
             f"a model with {', '.join(mismatches[nearest])}",
             expected=f"the settings of an architecture of transformers; nearest is {nearest}",
-            remedy="open it with heedful.load_model, or train one with --preset quick or gpt2",
+            remedy="open it with heedful.load_model, or train a model with --preset quick or gpt2",
         )
     return nearest

@@ -15,14 +15,14 @@ ACTIVATION_OF = {
     "gelu": "gelu",
     "relu": "relu",
 }
-# Settings that change the computation, with the only value that heedful supports.
+# Settings that change the computation → the only value that heedful supports.
 FIXED = {
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
 }
 # The settings of GPTConfig that every GPT-2 shares.
-ALWAYS: dict[str, Any] = {
+COMMON_SETTINGS: dict[str, Any] = {
     "positions": "learned",
     "norm": "layer",
     "norm_order": "pre",
@@ -33,10 +33,8 @@ ALWAYS: dict[str, Any] = {
     "window": None,
     "convolution": 0,
 }
-
-
 # heedful's setting → Hugging Face's name.
-SAME = {
+SETTING_NAMES = {
     "vocabulary": "vocab_size",
     "context_length": "n_positions",
     "width": "n_embd",
@@ -54,10 +52,10 @@ def unsupported(description: Mapping[str, Any]) -> list[str]:
 
 
 def unsupported_values(
-    description: Mapping[str, Any], fixed: Mapping[str, Any], activation: str
+    description: Mapping[str, Any], supported: Mapping[str, Any], activation: str
 ) -> list[str]:
-    """Return settings that differ from their `fixed` value, and an unsupported activation."""
-    wrong = [name for name, value in fixed.items() if description.get(name, value) != value]
+    """Return the settings that differ from a supported value, and an unsupported activation."""
+    wrong = [name for name, value in supported.items() if description.get(name, value) != value]
     if description.get(activation, "gelu") not in ACTIVATION_OF:
         wrong.append(activation)
     return [f"{name} = {description[name]!r}" for name in wrong]
@@ -66,14 +64,14 @@ def unsupported_values(
 def read_config(description: Mapping[str, Any], tensors: Collection[str]) -> GPTConfig:
     """Convert a `config.json` without `unsupported` settings to heedful's configuration.
 
-    If the tensor names include no output layer, it is tied to the token table.
+    If the names in `tensors` include no output layer, it is tied to the token table.
     """
     return GPTConfig(
         hidden=description.get("n_inner"),
         activation=ACTIVATION_OF[description.get("activation_function", "gelu_new")],
         tied=description.get("tie_word_embeddings", True) or "lm_head.weight" not in tensors,
-        **{name: description[key] for name, key in SAME.items()},
-        **ALWAYS,
+        **{name: description[key] for name, key in SETTING_NAMES.items()},
+        **COMMON_SETTINGS,
     )
 
 
@@ -83,21 +81,21 @@ def names(config: GPTConfig) -> ParameterNames:
 
 
 def mismatches(config: GPTConfig, kind: str) -> list[str]:
-    """Return the settings that no GPT-2 has, as `name = value`; empty for a GPT-2."""
-    wrong = [
+    """Return the settings that GPT-2 lacks, as `name = value`; an empty list for a GPT-2."""
+    differences = [
         f"{name} = {getattr(config, name)!r}"
-        for name, value in ALWAYS.items()
+        for name, value in COMMON_SETTINGS.items()
         if getattr(config, name) != value
     ]
     if config.activation not in ACTIVATION_OF.values():
-        wrong.append(f"activation = {config.activation!r}")
+        differences.append(f"activation = {config.activation!r}")
     if config.kv_heads not in (None, config.heads):
-        wrong.append(f"kv_heads = {config.kv_heads}")
+        differences.append(f"kv_heads = {config.kv_heads}")
     if config.width_of_heads * config.heads != config.width:
-        wrong.append(f"head_width = {config.head_width}")
+        differences.append(f"head_width = {config.head_width}")
     if config.feed_bias is False:
-        wrong.append("feed_bias = False")
-    return wrong
+        differences.append("feed_bias = False")
+    return differences
 
 
 def write_config(config: GPTConfig, kind: str) -> dict[str, Any]:
@@ -106,7 +104,7 @@ def write_config(config: GPTConfig, kind: str) -> dict[str, Any]:
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": kind,
-        **{key: getattr(config, name) for name, key in SAME.items()},
+        **{key: getattr(config, name) for name, key in SETTING_NAMES.items()},
         "n_inner": config.hidden,
         "activation_function": activation,
         "tie_word_embeddings": config.tied,

@@ -26,15 +26,15 @@ NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 def model_directory(
     path_or_name: str | Path, *, revision: str | None = None, allow_pickle: bool = False
 ) -> Path:
-    """Return the directory of a model; download it if there is no local directory of this name.
+    """Return the directory of a model, downloaded if there is no local directory of this name.
 
     Args:
         path_or_name: a directory, or a name on the hub such as `gpt2` or `owner/name`.
         revision: the branch, tag or commit on the hub; default the main branch.
-        allow_pickle: download pickled weights if there are no safetensors.
+        allow_pickle: whether to download pickled weights if there are no safetensors.
 
     Raises:
-        RunError: neither a directory, nor on the hub, nor in its cache.
+        RunError: there is no such directory, and no such model on the hub or in its cache.
         ArgumentError: a revision is passed with a local directory.
     """
     path = Path(path_or_name)
@@ -42,9 +42,9 @@ def model_directory(
         if revision is not None:
             raise ArgumentError(
                 f"revision {revision!r} of the directory {str(path)!r}",
-                expected="a revision only with a hub name",
+                expected="a revision only for a hub name",
                 cause="a directory of the same name as a model on the hub",
-                remedy="leave the revision out, or start in another directory",
+                remedy="omit the revision, or start in another directory",
             )
         return path
     name = path.as_posix()
@@ -52,17 +52,17 @@ def model_directory(
         raise RunError(
             f"{path} is a file",
             expected=EXPECTED,
-            remedy="give the directory that it is in; heedful.load opens a recording",
+            remedy="pass the directory of the file; heedful.load opens a recording",
         )
     if path.exists() or not NAME.fullmatch(name):
         raise RunError(
             f"no directory {str(path_or_name)!r}",
             expected=EXPECTED,
-            remedy="check the path, or make one with `heedful train --out DIR`",
+            remedy="check the path, or create a directory with `heedful train --out DIR`",
         )
-    directory = _fetched(name, revision, (*DESCRIPTIONS, *_weights(SAFE)))
+    directory = _download(name, revision, (*DESCRIPTIONS, *_weights(SAFE)))
     if allow_pickle and not any(directory.glob("*.safetensors")):
-        directory = _fetched(name, revision, (*DESCRIPTIONS, *_weights(PICKLED)))
+        directory = _download(name, revision, (*DESCRIPTIONS, *_weights(PICKLED)))
     return directory
 
 
@@ -72,24 +72,24 @@ def _weights(name: str) -> tuple[str, ...]:
     return name, f"{stem}-*.{suffix}", f"{name}.index.json"
 
 
-def _fetched(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
+def _download(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
     from huggingface_hub import constants, errors, snapshot_download
 
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
     except errors.LocalEntryNotFoundError as error:  # a subclass of the errors below
         raise RunError(
-            f"no directory {name!r} here, and no network to fetch a model of this name from the "
-            f"hub; looked in the cache {constants.HF_HUB_CACHE}",
-            remedy="check the path, connect once, or set HF_HOME to a folder that has the model",
+            f"no directory {name!r} here, and no network to download a model of this name from the "
+            f"hub; the cache {constants.HF_HUB_CACHE} lacks it, too",
+            remedy="check the path, connect once, or set HF_HOME to a folder with the model",
         ) from error
     except errors.HfHubHTTPError as error:
         raise RunError(
-            f"no directory {name!r} here, and the hub has no such model to give"
+            f"no directory {name!r} here, and no such model on the hub"
             f"{f' at revision {revision!r}' if revision else ''} "
             f"({str(error).splitlines()[0]})",
             cause="a typo, or a model that requires a login",
             remedy="check the name at https://huggingface.co/models",
         ) from error
     except (errors.HFValidationError, OSError) as error:
-        raise RunError(f"cannot fetch {name!r} from the hub: {error}") from error
+        raise RunError(f"cannot download {name!r} from the hub: {error}") from error

@@ -1,9 +1,9 @@
 """Conversion of Llama, Mistral, Qwen2 and Qwen3 between Hugging Face and heedful's GPT.
 
-They differ in biases, sliding windows, and norms of queries and keys. All have a gated feed-forward
-layer, act(gate) · up. heedful's squared ReLU has no gate; it is exported as a ReLU gate with the
-same weights as the up-projection, because relu(x) · x = relu(x)². The results are equal unless
-further training changes the two separately.
+These models differ in biases, sliding windows, and norms of queries and keys. All have a gated
+feed-forward layer, act(gate) · up. heedful's squared ReLU has no gate. It is exported as a ReLU
+gate with the weights of the up-projection, because relu(x) · x = relu(x)². The results are equal
+until further training changes gate and up-projection separately.
 """
 
 from __future__ import annotations
@@ -22,17 +22,15 @@ from heedful.rotary_scaling import RotaryScaling
 GATE_OF = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu", "relu2": "relu"}
 ACTIVATION_OF = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu", "relu": "reglu"}
 # The settings of GPTConfig that all these models share
-ALWAYS: dict[str, Any] = {
+COMMON_SETTINGS: dict[str, Any] = {
     "positions": "rotary",
     "norm": "rms",
     "norm_order": "pre",
     "convolution": 0,
     "logit_bias": False,
 }
-
-
 # heedful's setting → Hugging Face's name
-SAME = {
+SETTING_NAMES = {
     "vocabulary": "vocab_size",
     "context_length": "max_position_embeddings",
     "width": "hidden_size",
@@ -46,9 +44,9 @@ SAME = {
 class Family(NamedTuple):
     """The properties of a model family.
 
-    kind: the name in its classes. fixed: settings of GPTConfig that all its models share. windows:
-    which layers have a sliding window: "never", "always" (if its size is set), or "flag" (if
-    `use_sliding_window` is set).
+    kind: its name in classes of transformers. fixed: settings of GPTConfig that all its models
+    share. windows: whether layers have a sliding window: "never", "always" (if its size is set), or
+    "flag" (if `use_sliding_window` is set).
     """
 
     kind: str
@@ -57,7 +55,7 @@ class Family(NamedTuple):
 
     @property
     def classes(self) -> tuple[str, str]:
-        """The classes of its models with and without an output layer."""
+        """The classes of transformers, with and without an output layer."""
         return f"{self.kind}ForCausalLM", f"{self.kind}Model"
 
 
@@ -71,7 +69,7 @@ FAMILIES = {
 
 
 def _rotary(description: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings of rotary positions, which transformers 5 has renamed."""
+    """Return the settings of rotary positions, whose name changed in transformers 5."""
     rotary = description.get("rope_scaling") or description.get("rope_parameters") or {}
     if not isinstance(rotary, Mapping):
         raise TypeError(f"rotary settings {rotary!r}")
@@ -84,8 +82,8 @@ def _rope_type(rotary: Mapping[str, Any]) -> str:
 
 
 def _windows(description: Mapping[str, Any]) -> set[int | None]:
-    """Return the set of window sizes of the layers."""
-    # 4096 is transformers' default, which changes results even if the file does not mention it
+    """Return the distinct window sizes of the layers; None is no window."""
+    # 4096 is transformers' default, which applies if the file does not set a size
     size, windows = description.get("sliding_window", 4096), _family(description).windows
     if windows == "never" or (windows == "flag" and not description.get("use_sliding_window")):
         return {None}
@@ -112,26 +110,26 @@ def _family(description: Mapping[str, Any]) -> Family:
 
 def unsupported(description: Mapping[str, Any]) -> list[str]:
     """Return the settings of a `config.json` that heedful's GPT lacks, as `name = value`."""
-    rotary, wrong = _rotary(description), []
+    rotary, differences = _rotary(description), []
     activation = description.get("hidden_act", "silu")
     if activation not in ACTIVATION_OF:
-        wrong.append(f"hidden_act = {activation!r}")
+        differences.append(f"hidden_act = {activation!r}")
     if any(isinstance(value, Mapping) for value in rotary.values()):
-        return [*wrong, "rotary positions that differ between layers"]
+        return [*differences, "rotary positions that differ between layers"]
     if _rope_type(rotary) not in ("default", "linear", "llama3"):
-        wrong.append(f"rope_type = {_rope_type(rotary)!r}")
+        differences.append(f"rope_type = {_rope_type(rotary)!r}")
     partial = rotary.get("partial_rotary_factor", description.get("partial_rotary_factor"))
     if partial not in (None, 1, 1.0):
-        wrong.append(f"partial_rotary_factor = {partial}")
+        differences.append(f"partial_rotary_factor = {partial}")
     if len(_windows(description)) > 1:
-        wrong.append("a window in some of its layers only")
-    return wrong
+        differences.append("a window in only some of its layers")
+    return differences
 
 
 def read_config(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> GPTConfig:
     """Convert a `config.json` without `unsupported` settings to heedful's configuration.
 
-    If the tensors include no output layer, it is tied to the token table.
+    If `tensors` include no output layer, it is tied to the token table.
     """
     rotary = _rotary(description)
     activation = ACTIVATION_OF[description["hidden_act"]]
@@ -139,7 +137,7 @@ def read_config(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
         activation = "relu2"
     [window] = _windows(description)
     return GPTConfig(
-        **{name: description[key] for name, key in SAME.items()},
+        **{name: description[key] for name, key in SETTING_NAMES.items()},
         kv_heads=description.get("num_key_value_heads"),
         head_width=_head_width(description),
         window=window,
@@ -148,7 +146,7 @@ def read_config(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
         dropout=description.get("attention_dropout") or 0.0,
         rotary_base=rotary.get("rope_theta") or description.get("rope_theta") or 10_000.0,
         rotary_scaling=_scaling(description, rotary),
-        **ALWAYS,
+        **COMMON_SETTINGS,
         **_biases(description),
     )
 
@@ -166,33 +164,33 @@ def names(config: GPTConfig) -> ParameterNames:
 def mismatches(config: GPTConfig, kind: str) -> list[str]:
     """Return the settings that the models of a family lack, as `name = value`."""
     family = FAMILIES[kind]
-    fixed = ALWAYS | family.fixed | ({"window": None} if family.windows == "never" else {})
-    wrong = [name for name, value in fixed.items() if getattr(config, name) != value]
+    fixed = COMMON_SETTINGS | family.fixed | ({"window": None} if family.windows == "never" else {})
+    differences = [name for name, value in fixed.items() if getattr(config, name) != value]
     if _feed_bias(config) and kind != "llama":
-        wrong.append("bias" if config.feed_bias is None else "feed_bias")
+        differences.append("bias" if config.feed_bias is None else "feed_bias")
     elif "bias" not in fixed and config.bias != config.attention_bias:
-        wrong.append("attention_bias")  # all of attention's projections have biases, or none
-    wrong += ["activation"] if config.activation not in GATE_OF else []
-    return [f"{name} = {getattr(config, name)!r}" for name in dict.fromkeys(wrong)]
+        differences.append("attention_bias")  # all projections have biases, or none
+    differences += ["activation"] if config.activation not in GATE_OF else []
+    return [f"{name} = {getattr(config, name)!r}" for name in dict.fromkeys(differences)]
 
 
 def write_config(config: GPTConfig, kind: str) -> dict[str, Any]:
-    """Return the content of a `config.json`; it can hold only the dropout of attention weights."""
+    """Return the content of a `config.json`; the only dropout in it is of attention weights."""
     family = FAMILIES[kind]
-    rotary = {"rope_theta": config.rotary_base, **_written(config.rotary_scaling)}
+    rotary = {"rope_theta": config.rotary_base, **_rotary_entries(config.rotary_scaling)}
     return {
         "architectures": [family.classes[0]],
         "model_type": kind,
-        **{key: getattr(config, name) for name, key in SAME.items()},
+        **{key: getattr(config, name) for name, key in SETTING_NAMES.items()},
         "intermediate_size": config.hidden or 4 * config.width,
         "num_key_value_heads": config.kv_heads or config.heads,
         "head_dim": config.width_of_heads,
         "hidden_act": GATE_OF[config.activation],
         "rope_parameters": rotary,
-        "rope_theta": config.rotary_base,  # this and the next for transformers before 5
+        "rope_theta": config.rotary_base,  # transformers before 5 reads this entry and the next
         **({"rope_scaling": rotary} if config.rotary_scaling else {}),
-        **_written_biases(config, kind),
-        **_written_window(config, family),
+        **_bias_entries(config, kind),
+        **_window_entries(config, family),
         "tie_word_embeddings": config.tied,
         "attention_dropout": config.dropout,
         "bos_token_id": None,
@@ -201,7 +199,7 @@ def write_config(config: GPTConfig, kind: str) -> dict[str, Any]:
 
 
 def _head_width(description: Mapping[str, Any]) -> int | None:
-    """Return the width of heads; None if it is the model's width by the number of heads."""
+    """Return the width of heads; None for the default, width / heads."""
     width, heads = description.get("head_dim"), description["num_attention_heads"]
     return None if width and width * heads == description["hidden_size"] else width
 
@@ -231,13 +229,13 @@ def _scaling(description: Mapping[str, Any], rotary: Mapping[str, Any]) -> Rotar
     )
 
 
-def _written(scaling: RotaryScaling | None) -> dict[str, Any]:
+def _rotary_entries(scaling: RotaryScaling | None) -> dict[str, Any]:
     if scaling is None:
         return {"rope_type": "default"}
-    written = {"rope_type": scaling.kind, "factor": scaling.factor}
+    entries = {"rope_type": scaling.kind, "factor": scaling.factor}
     if scaling.kind == "linear":
-        return written
-    return written | {
+        return entries
+    return entries | {
         "original_max_position_embeddings": scaling.original_context,
         "low_freq_factor": scaling.low_frequency,
         "high_freq_factor": scaling.high_frequency,
@@ -248,14 +246,14 @@ def _feed_bias(config: GPTConfig) -> bool:
     return config.bias if config.feed_bias is None else config.feed_bias
 
 
-def _written_biases(config: GPTConfig, kind: str) -> dict[str, bool]:
+def _bias_entries(config: GPTConfig, kind: str) -> dict[str, bool]:
     """Return the bias settings of a family whose biases are configurable."""
     if kind == "llama":
         return {"attention_bias": config.attention_bias, "mlp_bias": _feed_bias(config)}
     return {"attention_bias": config.attention_bias} if kind == "qwen3" else {}
 
 
-def _written_window(config: GPTConfig, family: Family) -> dict[str, Any]:
+def _window_entries(config: GPTConfig, family: Family) -> dict[str, Any]:
     if family.windows == "never":
         return {}
     flags = {"use_sliding_window": config.window is not None, "max_window_layers": 0}

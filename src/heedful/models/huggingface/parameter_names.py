@@ -1,7 +1,7 @@
 """The names of heedful's parameters in Hugging Face checkpoints: one table per family.
 
-In a name, `N` stands for the number of a layer. A table maps heedful's name to the checkpoint's.
-Where one parameter corresponds to several tensors, these are its rows, concatenated.
+In a name, `N` is the number of a layer. A table maps heedful's name to the checkpoint's names. If
+a parameter corresponds to several tensors, it is their rows, concatenated.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class CheckpointTensors:
     """The tensors of a checkpoint that correspond to one parameter of heedful.
 
     Args:
-        names: one name, or several names whose tensors are the rows of the parameter.
+        names: one name, or several names of tensors that are parts of the parameter's rows.
         transposed: whether the checkpoint stores (in, out), as GPT-2's `Conv1D` does; heedful
             stores (out, in).
-        rows: the number of rows of each tensor; default equal numbers.
-        copies: whether each tensor has all rows and all tensors are equal.
+        rows: the number of rows of each tensor; empty: equal numbers.
+        copies: whether each tensor equals the parameter.
     """
 
     names: tuple[str, ...]
@@ -55,8 +55,8 @@ class CheckpointTensors:
         return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
-def renamed(name: str) -> CheckpointTensors:
-    """Return the entry of a parameter that differs only in its name."""
+def same_tensor(name: str) -> CheckpointTensors:
+    """Return the entry of a parameter that differs from the checkpoint only in its name."""
     return CheckpointTensors((name,))
 
 
@@ -66,17 +66,17 @@ class ParameterNames:
 
     Args:
         table: heedful's name → the checkpoint's tensors, with full names and `N` for the layer.
-        prefix: the prefix that is missing in checkpoints of the bare model, without a head.
-        ignored: patterns of tensors that are no parameters, or that heedful's models lack.
-        shared: name of a tensor → name of the tensor that it equals if the model ties the two.
-        old: endings of names in older checkpoints → current endings.
+        prefix: the prefix of names that checkpoints without an output layer lack.
+        ignored: patterns of tensors that are not parameters, or that heedful's models lack.
+        shared: name of a tensor → name of the tensor that it equals in a model that ties the two.
+        old_endings: endings of names in older checkpoints → current endings.
     """
 
     table: Mapping[str, CheckpointTensors]
     prefix: str = ""
     ignored: tuple[str, ...] = ()
     shared: Mapping[str, str] = field(default_factory=dict)
-    old: Mapping[str, str] = field(default_factory=dict)
+    old_endings: Mapping[str, str] = field(default_factory=dict)
 
     def entry(self, parameter: str) -> CheckpointTensors:
         """Return the checkpoint tensors of a parameter.
@@ -91,13 +91,13 @@ class ParameterNames:
         names = (name.replace(".N.", layer[0], 1) for name in entry.names)
         return dataclasses.replace(entry, names=tuple(names))
 
-    def recognised(self, stored: Collection[str], expected: Collection[str]) -> dict[str, str]:
-        """Return the stored name of each current full name, without ignored tensors."""
+    def match(self, stored: Collection[str], expected: Collection[str]) -> dict[str, str]:
+        """Map full, current names of tensors to their stored names, without ignored tensors."""
         full_names = {self._full(name, expected): name for name in stored}
         return {full: name for full, name in full_names.items() if not self._is_ignored(full)}
 
     def _full(self, name: str, expected: Collection[str]) -> str:
-        for old, new in self.old.items():
+        for old, new in self.old_endings.items():
             if name.endswith(old):
                 name = name.removesuffix(old) + new
         is_bare = name not in expected and self.prefix + name in expected
@@ -119,8 +119,8 @@ _GPT2_LAYER = "transformer.h.N"
 GPT2 = ParameterNames(
     prefix="transformer.",
     table={
-        "tokens.weight": renamed("transformer.wte.weight"),
-        "positions": renamed("transformer.wpe.weight"),
+        "tokens.weight": same_tensor("transformer.wte.weight"),
+        "positions": same_tensor("transformer.wpe.weight"),
         **_layer("blocks.N.attend_norm", f"{_GPT2_LAYER}.ln_1"),
         **_layer("blocks.N.attend.projection", f"{_GPT2_LAYER}.attn.c_attn", transposed=True),
         **_layer("blocks.N.attend.output", f"{_GPT2_LAYER}.attn.c_proj", transposed=True),
@@ -128,7 +128,7 @@ GPT2 = ParameterNames(
         **_layer("blocks.N.feed.enter", f"{_GPT2_LAYER}.mlp.c_fc", transposed=True),
         **_layer("blocks.N.feed.output", f"{_GPT2_LAYER}.mlp.c_proj", transposed=True),
         **_layer("norm", "transformer.ln_f"),
-        "head.weight": renamed("lm_head.weight"),
+        "head.weight": same_tensor("lm_head.weight"),
     },
     ignored=(r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)",),  # buffers with masks
     shared={"lm_head.weight": "transformer.wte.weight"},
@@ -139,8 +139,8 @@ def llama(queries: int, keys: int, copied_gate: bool = False) -> ParameterNames:
     """Return the parameter names of Llama, Mistral, Qwen2 and Qwen3.
 
     Args:
-        queries, keys: rows of the projection to queries, and of those to keys and to values.
-        copied_gate: whether gate and up-projection are equal, and one matrix in heedful.
+        queries, keys: the number of rows of the query projection, and of the key projection.
+        copied_gate: whether gate and up-projection are copies of one matrix of heedful.
     """
     layer, attention = "model.layers.N", "model.layers.N.self_attn"
     projections = [f"{attention}.{name}_proj" for name in "qkv"]
@@ -148,7 +148,7 @@ def llama(queries: int, keys: int, copied_gate: bool = False) -> ParameterNames:
     return ParameterNames(
         prefix="model.",
         table={
-            "tokens.weight": renamed("model.embed_tokens.weight"),
+            "tokens.weight": same_tensor("model.embed_tokens.weight"),
             **_layer("blocks.N.attend_norm", f"{layer}.input_layernorm"),
             **_layer("blocks.N.feed_norm", f"{layer}.post_attention_layernorm"),
             **_layer("blocks.N.attend.query_norm", f"{attention}.q_norm"),
@@ -158,9 +158,9 @@ def llama(queries: int, keys: int, copied_gate: bool = False) -> ParameterNames:
             **_layer("blocks.N.feed.enter", *gates, copies=copied_gate),
             **_layer("blocks.N.feed.output", f"{layer}.mlp.down_proj"),
             **_layer("norm", "model.norm"),
-            "head.weight": renamed("lm_head.weight"),
+            "head.weight": same_tensor("lm_head.weight"),
         },
-        # frequencies, which older versions stored
+        # frequencies, which older versions of transformers stored
         ignored=(r"(model\.)?(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
         shared={"lm_head.weight": "model.embed_tokens.weight"},
     )
@@ -171,9 +171,9 @@ _BERT_HEADS = [f"{_BERT_LAYER}.attention.self.{name}" for name in ("query", "key
 BERT = ParameterNames(
     prefix="bert.",
     table={
-        "tokens.weight": renamed("bert.embeddings.word_embeddings.weight"),
-        "positions": renamed("bert.embeddings.position_embeddings.weight"),
-        "segments.weight": renamed("bert.embeddings.token_type_embeddings.weight"),
+        "tokens.weight": same_tensor("bert.embeddings.word_embeddings.weight"),
+        "positions": same_tensor("bert.embeddings.position_embeddings.weight"),
+        "segments.weight": same_tensor("bert.embeddings.token_type_embeddings.weight"),
         **_layer("norm", "bert.embeddings.LayerNorm"),
         **_layer("blocks.N.attend.projection", *_BERT_HEADS),
         **_layer("blocks.N.attend.output", f"{_BERT_LAYER}.attention.output.dense"),
@@ -184,13 +184,13 @@ BERT = ParameterNames(
         **_layer("pooler", "bert.pooler.dense"),
         **_layer("head.transform", "cls.predictions.transform.dense"),
         **_layer("head.norm", "cls.predictions.transform.LayerNorm"),
-        "head.output.bias": renamed("cls.predictions.bias"),
+        "head.output.bias": same_tensor("cls.predictions.bias"),
     },
-    # the buffer 0, 1, 2, …, and the head that only pre-training used
+    # the buffer 0, 1, 2, …, and the head for next-sentence prediction
     ignored=(r"(bert\.)?embeddings\.position_ids", r"cls\.seq_relationship\..*"),
     shared={
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
-    old={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
+    old_endings={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
 )

@@ -1,6 +1,6 @@
-"""Memory-mapped tensors of a directory in Hugging Face format: one file, or shards.
+"""Memory-mapped tensors of a directory in Hugging Face format, from one file or shards.
 
-Data is read when a tensor is used, so a checkpoint of any size opens at once.
+A tensor's data is read when it is used, so a checkpoint of any size opens at once.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from heedful.models.huggingface.hub import PICKLED, SAFE
 def mapped_tensors(directory: Path, allow_pickle: bool = False) -> dict[str, Tensor]:
     """Return all tensors by name, memory-mapped, from safetensors or, if allowed, `.bin` files.
 
-    `.bin` files are pickled; only tensors and plain containers are unpickled.
+    `.bin` files are pickles, from which only tensors and plain containers are loaded.
     """
-    if (tensors := _single_or_shards(directory, SAFE, _safetensors)) is not None:
+    if (tensors := _single_or_shards(directory, SAFE, _load_safetensors)) is not None:
         return tensors
-    pickled = next((p for p in _files(directory, PICKLED) if p.exists()), None)
+    pickled = next((p for p in _file_and_index(directory, PICKLED) if p.exists()), None)
     if pickled is None:
         files = ", ".join(sorted(path.name for path in directory.iterdir())) or "nothing"
         raise RunError(
             f"no weights in {directory}, only {files}",
             expected=f"{SAFE}, or shards with {SAFE}.index.json",
-            cause="a download that was interrupted, or weights in another library's format",
+            cause="an interrupted download, or weights in another library's format",
         )
     if not allow_pickle:
         raise RunError(
-            f"{pickled} is pickled, and such a file can run code when it is opened",
+            f"{pickled} is in a pickled format, which can run code when opened",
             expected="safetensors",
-            remedy="if you trust its source, allow it with --allow-pickle (allow_pickle=True): "
-            "then only tensors are read",
+            remedy="if you trust its source, pass --allow-pickle (allow_pickle=True), which loads "
+            "only tensors",
         )
-    return _single_or_shards(directory, PICKLED, _unpickled) or {}
+    return _single_or_shards(directory, PICKLED, _load_pickle) or {}
 
 
-def _files(directory: Path, name: str) -> tuple[Path, Path]:
+def _file_and_index(directory: Path, name: str) -> tuple[Path, Path]:
     return directory / name, directory / f"{name}.index.json"
 
 
 def _single_or_shards(
     directory: Path, name: str, open_file: Callable[[Path], Mapping[str, Tensor]]
 ) -> dict[str, Tensor] | None:
-    single, index = _files(directory, name)
+    single, index = _file_and_index(directory, name)
     if single.exists():
         return dict(open_file(single))
     if not index.exists():
@@ -60,8 +60,8 @@ def _single_or_shards(
     if missing:
         raise RunError(
             f"{directory} lacks {', '.join(missing)} of its {len(shards)} shards",
-            cause="a download or a copy that was interrupted",
-            remedy="fetch it again",
+            cause="an interrupted download or copy",
+            remedy="download the directory again",
         )
     tensors = {shard: open_file(directory / shard) for shard in shards}
     return {n: tensors[shard][n] for n, shard in shard_of.items() if n in tensors[shard]}
@@ -72,30 +72,30 @@ def _shard_of(index: Path) -> dict[str, str]:
     content = read_json(index)
     shard_of = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(shard_of, dict) or any(Path(s).name != s for s in shard_of.values()):
-        raise read_error(index, ValueError("no weight_map to files beside it"), "fetch it again")
+        raise read_error(index, ValueError("no weight_map to files beside it"), "download it again")
     return shard_of
 
 
-def _safetensors(path: Path) -> dict[str, Tensor]:
+def _load_safetensors(path: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise read_error(path, error, remedy="fetch it again") from error
+        raise read_error(path, error, remedy="download it again") from error
 
 
-def _unpickled(path: Path) -> dict[str, Tensor]:
-    try:  # files of torch before 1.6 are no zip archives and cannot be memory-mapped
+def _load_pickle(path: Path) -> dict[str, Tensor]:
+    try:  # files of torch before 1.6 are not zip archives, and cannot be memory-mapped
         content = torch.load(
             path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
         )
     except Exception as error:  # unpickling a damaged file may raise anything
-        raise read_error(path, error, remedy="fetch it again") from error
+        raise read_error(path, error, remedy="download it again") from error
     is_tensors = isinstance(content, dict) and all(
         isinstance(tensor, Tensor) for tensor in content.values()
     )
     if not is_tensors:
-        raise RunError(f"{path} holds no named tensors", expected="a model's state_dict")
+        raise RunError(f"{path} has no named tensors", expected="a model's state_dict")
     return content

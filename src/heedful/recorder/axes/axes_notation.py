@@ -1,7 +1,8 @@
 """Parses `record(axes=)`: the axes of a module's queries in the notation of einops.
 
-`record(model, axes={"encoder.*.attn": "(h b) n d"})`: b texts, h heads, g groups of heads that
-share a key, n queries, d the width; any other letter is a part of a text, such as a window.
+In `record(model, axes={"encoder.*.attn": "(h b) n d"})`, b stands for texts, h for heads, g for
+groups of heads that share a key, n for queries, d for the width. Any other letter stands for parts
+of a text, such as windows.
 Source: Rogozhnikov 2022, *Einops* (ICLR).
 """
 
@@ -43,14 +44,14 @@ def check_axes(axes: Any, model: nn.Module) -> dict[str, str]:
     for name in patterns:
         if not any(fnmatchcase(other, name) for other in names):
             raise ArgumentError(
-                f"axes for {name!r}, which no module is called",
+                f"axes for {name!r}, which is not the name of a module",
                 expected=f"a name such as {nearest(name, names[:40])}, with * for any part",
             )
     return patterns
 
 
 def pattern_for(axes: Mapping[str, str], name: str) -> str:
-    """Return the axes of the first entry whose name pattern matches the module; "" if none."""
+    """Return the axes for the first name pattern that matches the module; "" if there is none."""
     return next((axis for pattern, axis in axes.items() if fnmatchcase(name, pattern)), "")
 
 
@@ -70,28 +71,28 @@ def letters_of(pattern: str) -> Letters:
     return axes
 
 
-def told_order(pattern: str, cells: Cells, texts: int | None) -> Order:
-    """Name the axes of a map by a pattern such as "(h b) n d"; `texts` is None if unknown.
+def order_from_pattern(pattern: str, cells: Cells, texts: int | None) -> Order:
+    """Return the roles of the axes of a map by a pattern such as "(h b) n d".
 
-    The axis with n is the queries' axis. The other letters name the axes of the batch, in order.
-    `ArgumentError` is raised for another number of axes, or sizes that do not fit.
+    The axis with n is the axis of queries. The other letters name the axes of the batch, in order.
+    `texts` is None if unknown. Raise `ArgumentError` if the number of axes or a size does not fit.
     """
     rest = [letters for letters in letters_of(pattern) if letters != ["d"]]
     free = [axis for axis in range(len(cells.shape)) if axis != cells.along_keys]
     query_axes = [axis for axis in free if cells.kinds[axis] == QUERIES]
     batch_axes = [axis for axis in free if cells.kinds[axis] == BATCH]
-    of_queries = next(letters for letters in rest if "n" in letters)
+    query_letters = next(letters for letters in rest if "n" in letters)
     letters = {}
     if len(query_axes) == 1 and len(batch_axes) == len(rest) - 1:
-        letters[query_axes[0]] = of_queries
-        others = [each for each in rest if each is not of_queries]
+        letters[query_axes[0]] = query_letters
+        others = [axis for axis in rest if axis is not query_letters]
         letters |= dict(zip(batch_axes, others, strict=True))
-    elif len(free) == len(rest):  # some axes have size 1, or change the queries alone
+    elif len(free) == len(rest):  # some axes have size 1, or only the queries change along them
         letters = dict(zip(free, rest, strict=True))
     else:
         raise ArgumentError(
             f"axes {pattern!r} for scores {cells.shape}",
-            expected="as many axes of queries as the scores have besides the axis of the keys",
+            expected="one axis of queries for each axis of the scores except that of the keys",
         )
     axes: list[Joined] = [[(size, KEYS if axis == cells.along_keys else QUERIES)]
                           for axis, size in enumerate(cells.shape)]  # fmt: skip
@@ -110,8 +111,8 @@ def _joined(pattern: str, letters: list[str], size: int, texts: int | None) -> J
     divisor = sizes.get("b") or 1
     if len(unknown) != 1 or size % divisor:
         raise ArgumentError(
-            f"axes {pattern!r} for an axis of {size}, of {texts or 'unknown'} texts",
-            expected="an axis whose letters have known sizes, but for one",
+            f"axes {pattern!r} for an axis of size {size} and {texts or 'unknown'} texts",
+            expected="letters of known sizes on each axis, except one",
             remedy="split the axis in the model, or record one text at a time",
         )
     sizes[unknown[0]] = size // divisor

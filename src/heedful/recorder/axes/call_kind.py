@@ -11,12 +11,12 @@ from heedful.recording.unpadded import RealTokens, distinct
 
 # Parts of the names of modules that attend to another sequence
 CROSS_NAMES = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")
-# Names with "cross" that are no cross-attention, unlike `VanillaCrossAttention`
+# Names with "cross" that do not mean cross-attention
 NOT_CROSS = re.compile("cross_encoder|Across|(?<![A-Za-z])across")
 
 
 def crosses(call: Observed, name: str) -> bool:
-    """Whether the keys are of another sequence, according to the door or the module's name."""
+    """Whether the keys are of another sequence, by the door or else the name of the module."""
     return _is_cross_name(name) if call.cross is None else call.cross
 
 
@@ -27,14 +27,14 @@ def _is_cross_name(name: str) -> bool:
 
 
 def _is_causal(real: RealTokens) -> bool:
-    """Whether the mask forbids every query to attend to later keys."""
+    """Whether no query may attend to a later key."""
     N, M = real.queries.numel(), real.keys.numel()
     offset = offset_of(real.mask, N, M)
     return offset is not None and offset <= max(0, M - N)
 
 
 def kind_of(call: Observed, name: str, tokens: list[RealTokens]) -> str:
-    """Return "self", "causal" or "cross" as this call alone suggests."""
+    """Return "self", "causal" or "cross", judged by this call alone."""
     _, _, N, M = call.shape
     if crosses(call, name):
         return "cross"

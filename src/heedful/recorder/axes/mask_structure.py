@@ -17,7 +17,7 @@ from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, 
 from heedful.recorder.observed_call import Observed
 from heedful.recording.mask_groups import tables_of
 
-MASKED = -9e3  # models mask by adding −10,000, often plus a bias; such keys have no weight
+MASKED = -9e3  # many models mask by adding −10,000, often plus a bias; the weight is 0
 # The boolean mask, and the bias that is added to the scores
 Parts: TypeAlias = tuple[Mask | Tensor | None, Tensor | None]
 
@@ -25,8 +25,8 @@ Parts: TypeAlias = tuple[Mask | Tensor | None, Tensor | None]
 def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
     """Return an equal mask without a table; None if every query may attend to every key.
 
-    A table becomes a causal mask, a window or a key range per query (as for packed documents) if it
-    is equal to it; else it is packed into bits. The result shares no memory with the table.
+    A table becomes a causal mask, a window or a key range per query (as for packed documents) if
+    these are equal to it; else it is packed into bits. The result does not share its memory.
     """
     if not isinstance(mask, Dense):
         return mask
@@ -38,11 +38,12 @@ def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
     N, M = shape[-2:]
     table = table.expand(N, M)
     usual = Causal(M - N)
-    if N > 1 and _is(usual, table):
+    if N > 1 and _equals(usual, table):
         return usual
     if bool(table.all()):
         return None
-    return next((guess for guess in _guesses(table) if _is(guess, table)), None) or _packed(table)
+    equal = (guess for guess in _guesses(table) if _equals(guess, table))
+    return next(equal, None) or _packed(table)
 
 
 def offset_of(mask: Mask | None, N: int, M: int) -> int | None:
@@ -69,14 +70,14 @@ def _if_causal(mask: Mask, table: Tensor) -> Mask:
     N, M = table.shape[-2:]
     if N == 1 or bool(table.triu(1 + M - N).any()) or not bool(table.any()):
         return mask
-    if N < M:  # fewer queries than keys may pool them (Perceiver), and then have no position
+    if N < M:  # fewer queries than keys may pool them (Perceiver): then queries have no position
         has_itself = table.diagonal(M - N, -2, -1) | ~table.any(dim=-1)
         return Causal(M - N) & mask if bool(has_itself.all()) else mask
     return Causal(M - N) & mask
 
 
 def _guesses(table: Tensor) -> list[Mask]:
-    """Return the masks that the first and last visible keys of a few rows suggest."""
+    """Guess masks from the first and the last visible key of a few rows."""
     N, M = table.shape
     has_keys = table.any(dim=1)
     if not bool(has_keys.any()):
@@ -92,7 +93,7 @@ def _guesses(table: Tensor) -> list[Mask]:
     return [Causal(offset), *windows]
 
 
-def _is(guess: Mask, table: Tensor) -> bool:
+def _equals(guess: Mask, table: Tensor) -> bool:
     guessed = guess.crop(table.shape, device=table.device)
     return torch.equal(guessed.expand(table.shape), table)
 
@@ -100,7 +101,7 @@ def _is(guess: Mask, table: Tensor) -> bool:
 class Masks:
     """Splits masks (boolean, additive, or flex attention's) into a boolean mask and a bias.
 
-    The last results are cached: layers of a pass mostly share a mask, and then share the result.
+    The last results are cached, so layers that share a mask also share the result.
     """
 
     def __init__(self) -> None:
@@ -108,8 +109,8 @@ class Masks:
         self._cache: list[tuple[Any, Callable, tuple[int, ...], Parts]] = []
 
     def split(self, call: Observed) -> None:
-        """Make the mask of a call boolean, and add its additive part to the bias; a bias that masks
-        keys, as T5's does, is treated as a mask."""
+        """Make the mask of a call boolean, and move its additive part to the bias. A bias that
+        masks keys, as in T5, is treated as a mask."""
         bias = call.bias
         if call.mask is None and bias is not None and bool((bias <= MASKED_SCORE).any()):
             call.mask, call.bias = bias, None
@@ -138,7 +139,7 @@ def _bias_alone(bias: Tensor, call: Observed) -> Parts:
 
 
 def _is_same(mask: Any, other: Any) -> bool:
-    """Whether masks have the same entries, also as separate tensors in each layer."""
+    """Whether two masks have the same entries, even if they are different tensors."""
     if mask is other:
         return True
     if isinstance(mask, Mask) and type(mask) is type(other):
@@ -155,7 +156,7 @@ def _parts(mask: Any, call: Observed) -> Parts:
     if isinstance(mask, Mask):
         return mask, None
     B, H, N, M = call.shape
-    if not isinstance(mask, Tensor):  # flex attention's
+    if not isinstance(mask, Tensor):  # of flex attention
         from torch.nn.attention.flex_attention import create_mask
 
         function = getattr(mask, "mask_mod", mask)
@@ -170,7 +171,7 @@ def _parts(mask: Any, call: Observed) -> Parts:
 
 
 def _masks_by_constant(mask: Tensor) -> bool:
-    """Whether the table masks by a constant such as −10,000, and is no bias such as ALiBi's: there
-    is a gap above the masked entries, and every row has an entry above it."""
+    """Whether the table masks by a constant such as −10,000, unlike a bias such as ALiBi: there is
+    a gap above the masked entries, and every row has an entry above the gap."""
     in_gap = (mask > MASKED) & (mask < MASKED / 10)
     return not bool(in_gap.any()) and bool((mask.amax(dim=-1) > MASKED / 10).all())

@@ -25,10 +25,10 @@ from heedful.recording.unpadded import RealTokens, are_contiguous, of_sequence, 
 def tokens_of(
     call: Observed, real: TokenMasks | None = None, is_full: bool = False
 ) -> list[RealTokens]:
-    """Return the real tokens of each sequence of a call, whose mask is split from its bias.
+    """Return the real tokens of each sequence of a call. Its mask must be boolean (`Masks.split`).
 
     real: the real tokens according to the model's inputs; default all.
-    is_full: whether the keys are not a cache with empty slots after its tokens.
+    is_full: False if the keys may be a cache with empty slots after its tokens.
     """
     real, may_have_room = real or TokenMasks(), not (call.cross or is_full)
     first = _first_alike(call, real)
@@ -40,14 +40,14 @@ def tokens_of(
 
 
 def visible_keys(call: Observed) -> Tensor:
-    """Return which keys any query of each sequence may attend to by the call's mask, (B, M)."""
+    """Return which keys of each sequence at least one query may attend to, (B, M)."""
     B, M = len(call.query), call.shape[3]
     crops = [_crop(call.mask, call, b, ALL, ALL).expand(-1, -1, M) for b in range(B)]
     return torch.stack([crop.flatten(0, 1).any(dim=0) for crop in crops])
 
 
 def _first_alike(call: Observed, real: TokenMasks) -> list[int]:
-    """Return for each sequence the first with the same masks; image windows share a few masks."""
+    """Return for each sequence the index of the first one with the same masks."""
     B = len(call.query)
     tables = [real.keys, real.queries, *_tables_by_sequence(call.mask)]
     several = [table for table in tables if table is not None and len(table) > 1]
@@ -81,13 +81,13 @@ def _tokens(
     mask = _mask_of(call, sequence, queries, keys)
     end = _end(mask, (H, len(queries), len(keys)), call.query.device)
     if may_have_room and len(queries) <= end < len(keys):
-        keys = keys[:end]  # statistics expect the last query at the last key
+        keys = keys[:end]  # statistics assume that the last query is at the last key
         mask = _mask_of(call, sequence, queries, keys)
     return RealTokens(queries, keys, recognise(mask, (H, len(queries), len(keys))))
 
 
 def _end(mask: Mask | None, shape: tuple[int, int, int], device: torch.device) -> int:
-    """Return the end of the keys that any query may attend to; a cache is empty after it."""
+    """Return the end of the keys that a query may attend to; cache slots after it are empty."""
     _, N, M = shape
     if mask is None or N >= M or not N:
         return M
@@ -116,13 +116,13 @@ def _real(
 
 
 def _start(call: Observed, sequences: list[int]) -> int:
-    """Return the position of the first query, by the last key that the last query may attend to in
-    any sequence. A cache may have empty slots, and a padding query may attend to all keys."""
+    """Return the position of the first query among the keys. The last query is at the last key that
+    it may attend to in any sequence; cache slots after this key are empty."""
     N, M = call.shape[2:]
     if N >= M or call.mask is None:
         return M - N
-    last = (_crop(call.mask, call, b, slice(N - 1, N), ALL) for b in sequences)
-    visible = torch.stack([row.expand(-1, -1, M).flatten(0, 1).any(dim=0) for row in last])
+    last_rows = (_crop(call.mask, call, b, slice(N - 1, N), ALL) for b in sequences)
+    visible = torch.stack([row.expand(-1, -1, M).flatten(0, 1).any(dim=0) for row in last_rows])
     ends = visible.any(dim=0).nonzero() + 1
     return max(0, int(ends.max()) - N) if len(ends) else M - N
 
@@ -146,11 +146,11 @@ def _crop(
 
 
 def _mask_of(call: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Mask | None:
-    """Return the mask over some queries and keys, as a table only if no structure fits."""
+    """Return the mask over some queries and keys, as a table only if it has no simple structure."""
     mask = call.mask
     structures = []
     for part in mask.parts if isinstance(mask, Combined) else (mask,):
-        is_padding = isinstance(part, Padding)  # without effect if these keys are all real
+        is_padding = isinstance(part, Padding)  # without effect if all these keys are real
         if part is None or (is_padding and _crop(part, call, sequence, queries[:1], keys).all()):
             continue
         structure = _structure(part, call.shape, queries, keys)

@@ -1,6 +1,6 @@
-"""The inputs of a pass: the number of texts, the padding and the token ids.
+"""Finds the number of texts, the padding and the token ids among the arguments of a forward pass.
 
-The name of an argument decides what a tensor is, by the names that most models use.
+Arguments are recognised by their shapes and by the names that most models use.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from heedful.ops.masks import Mask
 from heedful.recorder.module_stack import Frame, is_library_model
 from heedful.recorder.observed_call import Observed, TokenMasks
 
-# Padding masks of the encoder, or of a model that is not an encoder–decoder
+# Names of padding masks of the encoder, or of a model without an encoder
 ENCODER_MASKS = ("attention_mask", "keep", "source_keep", "encoder_attention_mask", "memory_keep")
-# Possible padding masks: used only if the call hides all other keys
+# Names of masks that may mark padding; used only if the call's own mask hides all other keys
 GUESSED = ("mask", "src_mask", "padding_mask", "src_key_padding_mask", "key_padding_mask")
-# Padding masks of the decoder of an encoder–decoder
+# Names of padding masks of the decoder of an encoder–decoder
 DECODER_MASKS = ("decoder_attention_mask", "target_keep", "keep")
 MASKS = {*ENCODER_MASKS, *GUESSED, *DECODER_MASKS}
 ENCODER_IDS = ("input_ids", "ids", "source", "src", "idx", "tokens")
 DECODER_IDS = ("decoder_input_ids", "target", "tgt", "trg")
-# Parts of names of integer inputs that are not the token ids of a text
+# Parts of names of integer inputs that are not token ids
 NO_IDS = ("mask", "type", "segment", "position", "keep", "label", "target")
 CHANNELS = (1, 3, 4)  # of images
 CACHES = ("past", "cache")  # parts of names of caches
-# Parts of names of inputs that may lack the batch axis, as booleans may
+# Parts of names of inputs that may lack the batch axis; boolean inputs may lack it, too
 TABLES = ("mask", "bias", "position_ids")
 
 
 class Inputs:
     """The shapes of the arguments of a model call, and copies of its masks and ids.
 
-    shapes: of all tensors among the arguments, by name.
-    number, cached: see `Frame`.
-    embedded_ids: the ids that an `nn.Embedding` looked up, used if no argument has ids.
+    shapes: the shape of each tensor among the arguments, by its name.
+    number, cached: as in `Frame`.
+    embedded_ids: the ids that an `nn.Embedding` looked up last, used if no argument has ids.
     """
 
     def __init__(self, frame: Frame, embedded_ids: Tensor | None = None) -> None:
-        arguments = named(frame.module, frame.arguments, frame.keywords)
+        arguments = arguments_by_name(frame.module, frame.arguments, frame.keywords)
         tensors = _shorten_names({name: value for name, value in _tensors(arguments)
                                   if not ("[" in name and _is_cache(name))})  # fmt: skip
         self.number, self.cached = frame.number, frame.cached
@@ -74,25 +74,25 @@ class Inputs:
 
     @cached_property
     def image(self) -> tuple[int, int] | None:
-        """Height and width of the images among the inputs, (texts, channels, h, w)."""
+        """The height and width of an input of images, (batch, channels, h, w); None without one."""
         floats = [shape for name, shape in self.shapes.items() if self._are_floats[name]]
         images = (shape for shape in floats if len(shape) == 4 and shape[1] in CHANNELS)
         return next(((shape[2], shape[3]) for shape in images), None)
 
     @cached_property
     def listed(self) -> int:
-        """The length of an input that is a list of texts (ids or vectors) or images; else 0."""
+        """The length of an input that is a list of texts (ids or vectors) or of images; else 0."""
         listed = {name.split("[")[0] for name, shape in self.shapes.items() if "[0]" in name
                   and (len(shape) == 1 if not self._are_floats[name] else
                        len(shape) == 2 or (len(shape) == 3 and shape[0] in CHANNELS))}  # fmt: skip
         return next((self._lengths[name] for name in listed if name in self._lengths), 0)
 
     def texts(self, queries: int = 0) -> tuple[int | None, int | None]:
-        """Return the number of texts, and another possible number; None if unknown. An input may
-        have positions first if its first axis has the size of `queries`."""
+        """Return the number of texts and another possible number, each None if unknown. An input
+        whose first axis has the size `queries` may have positions first."""
         names = [name for name in self.shapes if name not in self._booleans
                  and not any(part in plain(name) for part in TABLES)]  # fmt: skip
-        ids = [name for name in names if self._are_ids[name] and not is_no_ids(name)]
+        ids = [name for name in names if self._are_ids[name] and not is_not_ids(name)]
         if self.listed and not ids:
             return self.listed, None
         several = [self.shapes[name] for name in ids or names if len(self.shapes[name]) > 1]
@@ -112,7 +112,7 @@ class Inputs:
         return count, None if other in (1, count) else other
 
     def real(self, call: Observed, in_decoder: bool) -> TokenMasks:
-        """Return the real tokens of a call, by the padding masks among the inputs."""
+        """Return the real tokens of a call according to the padding masks among the inputs."""
         _, _, N, M = call.shape
         if call.real is not None:
             return call.real
@@ -136,25 +136,25 @@ class Inputs:
             return TokenMasks(keys, None, is_guess)
         return TokenMasks(keys, self._shared(("all", N), keys.new_ones(len(keys), N)), is_guess)
 
-    def ids(self, in_decoder: bool, named: bool = False) -> Tensor | None:
-        """Return the token ids of the decoder, else of the encoder, (texts, L), or None.
-        `named`: only from an argument whose name is usual for ids."""
+    def ids(self, in_decoder: bool, is_named: bool = False) -> Tensor | None:
+        """Return the token ids of the decoder or the encoder, (texts, L); None if unknown. With
+        `is_named`, use only arguments with a usual name for ids."""
         names = DECODER_IDS if in_decoder and self._may_have_decoder else ENCODER_IDS
         tables = [name for name, are in self._are_ids.items() if are]
         matches = [name for name in names if name in tables][:1]
         if matches and self._has_rival(matches[0]):
             return None
-        if not matches and not in_decoder and not named:
-            candidates = [name for name in tables if not is_no_ids(name)]
-            has_floats = any(self._are_floats.values())  # the encoder may read these instead
+        if not matches and not in_decoder and not is_named:
+            candidates = [name for name in tables if not is_not_ids(name)]
+            has_floats = any(self._are_floats.values())  # the encoder may read them instead of ids
             of_encoder = [name for name in candidates if name not in DECODER_IDS]
             matches = of_encoder if of_encoder or has_floats else candidates
         if len(matches) != 1:
-            return None if named else self._embedded
+            return None if is_named else self._embedded
         return self._shared(("ids", matches[0]), self._tables[matches[0]].cpu())
 
     def _has_rival(self, name: str) -> bool:
-        """Whether another argument may as well hold the ids, as in a model of two texts."""
+        """Whether another argument may hold the ids instead, as in a model of two texts."""
         if self._are_ids_unique:
             return False
         ids, names = self._tables[name], (*ENCODER_IDS, *DECODER_IDS)
@@ -162,11 +162,11 @@ class Inputs:
         return any(ids.shape == rival.shape and not ids.equal(rival) for rival in rivals)
 
     def _shared(self, key: tuple, tensor: Tensor) -> Tensor:
-        """Return the first tensor that was passed for the key, so that all layers share it."""
+        """Return the tensor stored for a key, or store this one, so that all layers share it."""
         return self._cache.setdefault(key, tensor)
 
     def _padding_mask(self, names: tuple[str, ...], sequences: int, length: int) -> Tensor | None:
-        """Return the first argument of these names that is a mask (texts, length), or None."""
+        """Return the first of these arguments that is a mask (texts, length), or None."""
         for name in names:
             mask = self._tables.get(name)
             if mask is None or mask.ndim not in (2, 3) or not mask.numel():
@@ -177,8 +177,8 @@ class Inputs:
         return None
 
     def _real_in_cache(self, names: tuple[str, ...], B: int, N: int, M: int) -> TokenMasks | None:
-        """Return the real tokens by a mask of all tokens so far, whose length is not M: a cache may
-        have empty slots after its tokens, or hold a window of the last tokens."""
+        """Return the real tokens according to a padding mask of all tokens so far. Its length is
+        not M: a cache may have empty slots after its tokens, or hold only the last tokens."""
         for name in names:
             mask = self._tables.get(name)
             if mask is None or mask.ndim != 2 or not len(mask) or B % len(mask):
@@ -189,32 +189,32 @@ class Inputs:
             if length < end or (self.cached is None and not has_room):
                 continue
             so_far, dropped = self._as_boolean(name, mask)[:, :end], max(0, end - M)
-            may_be_real = self.cached is None  # the keys after the end
+            may_be_real = self.cached is None  # whether keys after the end may be real
             keys = F.pad(so_far[:, dropped:], (0, M - end + dropped), value=may_be_real)
             queries = self._shared((name, "queries", N), so_far[:, -N:])
             return TokenMasks(self._shared((name, "keys", M), keys), queries)
         return None
 
     def _crosses(self, N: int, M: int) -> bool:
-        """Whether the keys are of another text, and not of the same text with a cache."""
+        """Whether the keys belong to another text, and not to the queries' text with a cache."""
         shapes = [shape for name, shape in self.shapes.items()
                   if plain(name) not in MASKS and len(shape) > 1]  # fmt: skip
         return N > M or (N < M and any(shape[1] == M for shape in shapes))
 
     def _as_boolean(self, name: str, mask: Tensor) -> Tensor:
-        """Convert a padding mask to boolean, with True for real tokens."""
+        """Convert a padding mask to boolean: True for real tokens."""
         is_added = mask.is_floating_point() and bool((mask < 0).any())
         return self._shared((name,), mask == 0 if is_added or "padding" in name else mask.bool())
 
 
 def are_ids(tensor: Tensor) -> bool:
-    """Whether a tensor may hold token ids: an integer table."""
+    """Whether a tensor may hold token ids: integers, with two axes."""
     integer = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
     return tensor.ndim == 2 and integer
 
 
-def is_no_ids(name: str) -> bool:
-    """Whether an integer argument of this name holds something else than token ids."""
+def is_not_ids(name: str) -> bool:
+    """Whether the name of an integer argument shows that it does not hold token ids."""
     return any(part in plain(name) for part in NO_IDS)
 
 
@@ -224,8 +224,8 @@ def plain(name: str) -> str:
 
 
 def lengths_of(frame: Frame) -> set[int]:
-    """Return the sizes of all axes of a module's buffers and, but for the last, of its inputs."""
-    inputs = _tensors(named(frame.module, frame.arguments, frame.keywords))
+    """Return the sizes of the axes of a module's inputs and buffers, without widths of vectors."""
+    inputs = _tensors(arguments_by_name(frame.module, frame.arguments, frame.keywords))
     shapes = [tensor.shape for _, tensor in inputs]
     sizes = {size for shape in shapes for size in shape[:-1]}
     sizes |= {shape[-1] for shape in shapes if len(shape) == 2}
@@ -233,7 +233,7 @@ def lengths_of(frame: Frame) -> set[int]:
 
 
 def _is_attention_mask(keep: Tensor, call: Observed) -> bool:
-    """Whether a mask is queries × keys and not texts × keys, if there are as many texts."""
+    """Whether a mask is the (queries, keys) mask of the call, and not a padding mask of N texts."""
     if keep.shape != call.shape[2:] or call.mask is None:
         return False
     mask = call.mask
@@ -242,7 +242,7 @@ def _is_attention_mask(keep: Tensor, call: Observed) -> bool:
 
 
 def _signature(forward: Any) -> inspect.Signature:
-    """Return the cached signature of a method; parsing it in each pass would be slow."""
+    """Return the signature of a method from a cache, since computing it takes long."""
     function = getattr(forward, "__func__", None)
     if function is None:
         return inspect.signature(forward)
@@ -254,8 +254,8 @@ def _signature(forward: Any) -> inspect.Signature:
 _signatures: WeakKeyDictionary[Any, inspect.Signature] = WeakKeyDictionary()
 
 
-def named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any]:
-    """Return the arguments of a module call by their names in its `forward`."""
+def arguments_by_name(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any]:
+    """Return the arguments of a module call by the names of the parameters of its `forward`."""
     if not (arguments or keywords):
         return {}
     module = getattr(module, "_orig_mod", module)  # the original of a compiled module
@@ -264,19 +264,19 @@ def named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any]
         if not arguments:  # binding would be slow
             names = (name for name in signature.parameters if name in keywords)
             return {name: keywords[name] for name in names} | keywords
-        named = dict(signature.bind_partial(*arguments, **keywords).arguments)
-    except (TypeError, ValueError):  # no signature, or wrong arguments, for which the call raises
+        inputs = dict(signature.bind_partial(*arguments, **keywords).arguments)
+    except (TypeError, ValueError):  # no signature, or arguments with which the call will fail
         return dict(keywords)
     for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
-            named |= named.pop(name, {})
+            inputs |= inputs.pop(name, {})
         elif parameter.kind is parameter.VAR_POSITIONAL:
-            named |= {f"{name}_{i}": value for i, value in enumerate(named.pop(name, ()))}
-    return named
+            inputs |= {f"{name}_{i}": value for i, value in enumerate(inputs.pop(name, ()))}
+    return inputs
 
 
 def _shorten_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Remove the name of the enclosing value from each name that stays unique without it."""
+    """Shorten each name to its last part if no other name has the same last part."""
     short = {name: name.rpartition(".")[2] for name in tensors}
     counts = Counter(short.values())
     return {name if counts[short[name]] > 1 else short[name]: tensor
@@ -290,7 +290,7 @@ def _is_cache(name: str) -> bool:
 def _tensors(
     values: Mapping[str, Any], prefix: str = "", depth: int = 4
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield every tensor in the inputs with its name; tensors inside other values come last."""
+    """Yield every tensor in the inputs with its name; nested ones come last."""
     inner: list[tuple[str, Mapping[str, Any]]] = []
     for name, value in values.items():
         if isinstance(value, Tensor):

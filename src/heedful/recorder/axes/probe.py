@@ -1,8 +1,12 @@
-"""Probes a model: changes some inputs and compares which rows of queries and keys change.
+"""Finds the text and the positions on which each query and key depends, by changing inputs.
 
-Texts are changed at the inputs of the model, positions at the inputs of each module that attends.
-One pass changes all texts (or positions) whose number has a certain bit, the next all others: after
-2 · log2(size) passes, the text (or position) is known on which each row depends.
+The model runs again with some inputs changed. A query or key that differs from the first run
+depends on a changed input. Texts are found bit by bit: for each bit of their index, one pass
+changes all texts with the bit set, and another all other texts. A query that changes in only one of
+the two passes reveals this bit of its text. If it changes in both, it depends on several texts; if
+in none, on no text. So 2 · log2(number of texts) passes suffice. Positions are found in the same
+way. Texts are changed at the inputs of the model, positions at the inputs of each module that
+attends. From the results, `probed_order` determines the axes of each call.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError, HeedfulError
-from heedful.recorder.axes.pass_inputs import is_no_ids, named, plain
+from heedful.recorder.axes.pass_inputs import arguments_by_name, is_not_ids, plain
 from heedful.recorder.axes.probed_order import NONE, SEVERAL, Codes, UnsettledError, probed_order
 from heedful.recorder.axes.usual_order import Order
 from heedful.recorder.doors.tape_cells import Cells
@@ -25,24 +29,25 @@ from heedful.recorder.doors.tape_cells import Cells
 # Parts of names of integer inputs that describe shapes, and must not be changed
 SHAPES = ("grid", "size", "length", "shape", "offset")
 ModelInputs: TypeAlias = tuple[tuple, dict[str, Any]]  # arguments and keywords
-Run: TypeAlias = tuple[str, int]  # the name of a module, and the count of its call
-InputHook: TypeAlias = Callable[[Run, ModelInputs], Any]
-Numbers: TypeAlias = tuple[Tensor, Tensor]  # a number for each row of the queries, of the keys
+Run: TypeAlias = tuple[str, int]  # a module's name, and the index of its call in the pass
+InputHook: TypeAlias = Callable[[Run, ModelInputs], Any]  # returns the inputs to use instead
+QueryKeyPair: TypeAlias = tuple[Tensor, Tensor]  # one entry per query, and one entry per key
 
 
 class ProbedCall(NamedTuple):
-    """A call of the probed pass, and the run of a module whose input positions are changed."""
+    """A call of attention in a pass."""
 
-    run: Run
+    run: Run  # of the module that attends: positions are changed at its inputs
     cells: Cells
-    is_told: bool  # its layout is "told", so that only its texts are probed
+    has_given_layout: bool  # whether its door determines its axes: then only its texts are probed
 
 
 class ProbeResult(NamedTuple):
     """The result of probing one call.
 
-    texts: for each row of the queries the number of its text, or `SEVERAL` or `NONE`.
-    order: the order of its axes; None if it is told, or unsettled for the reason `why`.
+    texts: the index of the text on which each query depends, or `SEVERAL` or `NONE`.
+    order: the order of its axes; None if its door determines it, or probing does not.
+    why: the reason why probing does not determine the order; else "".
     """
 
     texts: Tensor
@@ -51,39 +56,39 @@ class ProbeResult(NamedTuple):
 
 
 class Probing:
-    """Runs a model repeatedly with changed inputs.
+    """Probes all calls of a model by running it repeatedly with changed inputs.
 
-    calls_of: runs the model with arguments and keywords, and returns its calls.
-    progress: called with the completed fraction.
-    `ArgumentError` is raised if the calls change although the inputs are the same.
+    `inputs` are those of the recorded pass. `run_model` runs the model with arguments and keywords,
+    and returns its calls. `progress` is called with the completed fraction. Two passes with the
+    same inputs must have the same calls, or else `ArgumentError` is raised.
     """
 
     def __init__(
         self, model: nn.Module, inputs: ModelInputs,
-        calls_of: Callable[[tuple, dict], list[ProbedCall]], progress: Callable[[float], None],
+        run_model: Callable[[tuple, dict], list[ProbedCall]], progress: Callable[[float], None],
     ) -> None:  # fmt: skip
-        self.model, self.inputs, self.calls_of, self.progress = model, inputs, calls_of, progress
+        self.model, self.inputs, self.run_model, self.progress = model, inputs, run_model, progress
         self._modules = dict(model.named_modules())
-        self._completed, self._passes, self._fraction = 0, 16, 0.0  # most models need 16 passes
+        self._completed, self._expected, self._fraction = 0, 16, 0.0  # most models need 16 passes
         self.calls: list[ProbedCall] = []
         self.calls = self._run(inputs)
         for changes in self._changes(self._run(inputs)):
             if any(bool(rows.any()) for rows in changes):
                 raise _not_repeatable()
 
-    def probed(self, texts: int, dim: int) -> list[ProbeResult]:
-        """Return a result for each call, for texts along dimension `dim` of the inputs."""
-        of_texts = self._texts(texts, dim)
-        is_all_told = all(call.is_told for call in self.calls)
-        of_positions = [[] for _ in self.calls] if is_all_told else self._positions()
-        results = zip(self.calls, of_texts, of_positions, strict=True)
-        return [self._result(call, row_texts, probes, texts) for call, row_texts, probes in results]
+    def probe(self, texts: int, dim: int) -> list[ProbeResult]:
+        """Probe each call; the inputs have `texts` texts along their dimension `dim`."""
+        row_texts = self._texts(texts, dim)
+        has_positions = not all(call.has_given_layout for call in self.calls)
+        positions = self._positions() if has_positions else [[] for _ in self.calls]
+        results = zip(self.calls, row_texts, positions, strict=True)
+        return [self._result(*result, texts) for result in results]
 
     @staticmethod
     def _result(
-        call: ProbedCall, row_texts: Numbers, probes: list[Numbers], texts: int
+        call: ProbedCall, row_texts: QueryKeyPair, probes: list[QueryKeyPair], texts: int
     ) -> ProbeResult:
-        if call.is_told:
+        if call.has_given_layout:
             return ProbeResult(row_texts[0])
         queries, keys = (
             Codes(text, torch.stack([rows[i] for rows in probes]) if probes else text[None][:0])
@@ -94,14 +99,14 @@ class Probing:
         except UnsettledError as error:
             return ProbeResult(row_texts[0], why=str(error))
 
-    def _texts(self, texts: int, dim: int) -> list[Numbers]:
-        """Return the text of each row of queries and keys of each call."""
-        inputs = named(self.model, *self.inputs).values()
+    def _texts(self, texts: int, dim: int) -> list[QueryKeyPair]:
+        """Return for each call the text on which each of its queries and keys depends."""
+        inputs = arguments_by_name(self.model, *self.inputs).values()
         is_list = any(isinstance(value, list | tuple) and len(value) == texts for value in inputs)
 
         def run_changed(bit: int, value: bool) -> list[ProbedCall]:
             def change(name: str, tensor: Tensor, index: int) -> Tensor:
-                if is_list and tensor.ndim == 3:  # an image of a list
+                if is_list and tensor.ndim == 3:  # one image of a list
                     is_selected = bool(index >> bit & 1) == value
                     return _perturbed(name, tensor, torch.tensor(is_selected, device="cpu"))
                 axis = _axis_of_texts(tensor, texts, dim)
@@ -111,10 +116,10 @@ class Probing:
 
             return self._run(_mapped(self.inputs, change))
 
-        return self._decoded(texts, run_changed)
+        return self._decode(texts, run_changed)
 
-    def _positions(self) -> list[list[Numbers]]:
-        """Return for each call the position of each row along each axis of its module's inputs."""
+    def _positions(self) -> list[list[QueryKeyPair]]:
+        """Return for each call and each axis of its inputs the position of each query and key."""
         inputs: dict[Run, ModelInputs] = {}
 
         def copy_inputs(run: Run, module_inputs: ModelInputs) -> None:
@@ -122,49 +127,44 @@ class Probing:
 
         self._run(self.inputs, copy_inputs)
         widths = {call.cells.query.shape[-1] for call in self.calls}
-        axes = {
-            run: [
-                (number, axis, tensor.shape[axis])
-                for number, tensor in enumerate(_tensors(module_inputs))
-                for axis in _axes_of_positions(tensor, widths)
-            ]
-            for run, module_inputs in inputs.items()
-        }
-        positions: list[list[Numbers]] = [[] for _ in self.calls]
+        axes = {run: [(index, axis, tensor.shape[axis])
+                      for index, tensor in enumerate(_tensors(module_inputs))
+                      for axis in _axes_of_positions(tensor, widths)]
+                for run, module_inputs in inputs.items()}  # fmt: skip
+        positions: list[list[QueryKeyPair]] = [[] for _ in self.calls]
         for turn in range(max(map(len, axes.values()), default=0)):
             selected = {run: several[turn] for run, several in axes.items() if turn < len(several)}
 
             def run_changed(bit: int, value: bool, selected: dict = selected) -> list[ProbedCall]:
                 return self._run(self.inputs, _changing(inputs, selected, bit, value))
 
-            numbers = self._decoded(max(size for *_, size in selected.values()), run_changed)
-            for call, of_call, sides in zip(self.calls, positions, numbers, strict=True):
+            decoded = self._decode(max(size for *_, size in selected.values()), run_changed)
+            for call, call_positions, pair in zip(self.calls, positions, decoded, strict=True):
                 if call.run in selected:
-                    of_call.append(sides)
+                    call_positions.append(pair)
         return positions
 
-    def _decoded(self, size: int, rerun: Callable[[int, bool], list[ProbedCall]]) -> list[Numbers]:
-        """Return the number that changes each row of the queries and keys of each call."""
-        bits = (size - 1).bit_length()
-        self._passes = max(self._passes, self._completed + 2 * bits + 1)
-        pairs = []  # for each bit, the changed rows of each call with the bit on, and off
-        for bit in range(bits):
-            pairs.append([self._changes(rerun(bit, value)) for value in (True, False)])
-        return [
-            (
-                _numbers([(on[i][0], off[i][0]) for on, off in pairs], len(call.cells.query)),
-                _numbers([(on[i][1], off[i][1]) for on, off in pairs], len(call.cells.key)),
-            )
-            for i, call in enumerate(self.calls)
-        ]
+    def _decode(
+        self, size: int, run_changed: Callable[[int, bool], list[ProbedCall]]
+    ) -> list[QueryKeyPair]:
+        """Return for each call the index below `size` on which each query and key depends.
 
-    def _changes(self, calls: list[ProbedCall]) -> list[Numbers]:
-        """Return which rows of queries and keys of each call differ from the first pass."""
-        before, after = (
-            [(call.run, call.cells.query.shape, call.cells.key.shape) for call in several]
-            for several in (self.calls, calls)
-        )
-        if before != after:
+        `run_changed(bit, value)` changes the inputs at all indices whose `bit` is `value`.
+        """
+        bits = (size - 1).bit_length()
+        self._expected = max(self._expected, self._completed + 2 * bits + 1)
+        passes = []  # for each bit, the changed rows of each call in its two passes
+        for bit in range(bits):
+            passes.append([self._changes(run_changed(bit, value)) for value in (True, False)])
+        return [
+            (_join_bits([(on[i][0], off[i][0]) for on, off in passes], len(call.cells.query)),
+             _join_bits([(on[i][1], off[i][1]) for on, off in passes], len(call.cells.key)))
+            for i, call in enumerate(self.calls)
+        ]  # fmt: skip
+
+    def _changes(self, calls: list[ProbedCall]) -> list[QueryKeyPair]:
+        """Return which queries and keys of each call differ from the first pass."""
+        if _shapes(calls) != _shapes(self.calls):
             raise _not_repeatable()
         return [
             (_differ(first.cells.query, call.cells.query), _differ(first.cells.key, call.cells.key))
@@ -172,59 +172,64 @@ class Probing:
         ]
 
     def _run(self, inputs: ModelInputs, hook: InputHook | None = None) -> list[ProbedCall]:
-        """Return the calls of a pass; the hook is called before each module that attends."""
+        """Run a pass and return its calls; `hook` may replace the inputs of modules that attend."""
         counts: Counter[str] = Counter()
 
-        def before(name: str, module: nn.Module, arguments: tuple, keywords: dict) -> Any:
+        def count_and_hook(name: str, module: nn.Module, arguments: tuple, keywords: dict) -> Any:
             counts[name] += 1
             return hook and hook((name, counts[name] - 1), (arguments, keywords))
 
         with ExitStack() as stack:
-            names = {call.run[0] for call in self.calls if hook and not call.is_told}
+            names = {call.run[0] for call in self.calls if hook and not call.has_given_layout}
             for name in names:
                 handle = self._modules[name].register_forward_pre_hook(
-                    functools.partial(before, name), with_kwargs=True
+                    functools.partial(count_and_hook, name), with_kwargs=True
                 )
                 stack.callback(handle.remove)
             try:
-                calls = self.calls_of(*inputs)
-            except (HeedfulError, OSError):  # such as a TimeoutError, which no input causes
+                calls = self.run_model(*inputs)
+            except (HeedfulError, OSError):  # such as a TimeoutError, which inputs do not cause
                 raise
             except Exception as error:
                 raise ArgumentError(
                     f"inputs with which the model ends in {type(error).__name__}: {error}",
-                    expected="what it was called with",
+                    expected="the inputs of the recorded pass",
                 ) from error
         self._completed += 1
-        self._fraction = max(self._fraction, min(0.99, self._completed / self._passes))
+        self._fraction = max(self._fraction, min(0.99, self._completed / self._expected))
         self.progress(self._fraction)
         return calls
 
 
+def _shapes(calls: list[ProbedCall]) -> list[tuple]:
+    return [(call.run, call.cells.query.shape, call.cells.key.shape) for call in calls]
+
+
 def _not_repeatable() -> ArgumentError:
     return ArgumentError(
-        "a model that does something else when it runs again",
-        expected="the same calls of attention in each pass",
-        cause="it draws at random, or its calls depend on the numbers that it gets",
+        "a model whose attention calls differ between two passes",
+        expected="the same calls, of the same shapes, in each pass",
+        cause="it draws random numbers, or its calls depend on the values of its inputs",
     )
 
 
 def _changing(
     inputs: Mapping[Run, ModelInputs], selected: Mapping[Run, tuple], bit: int, value: bool
 ) -> InputHook:
-    """Return a hook that restores the inputs of each module and changes positions of one axis."""
+    """Return a hook that passes each module its `inputs` of the first pass. In the tensor and along
+    the axis that are `selected` for a run, it changes positions whose `bit` equals `value`."""
 
     def change(run: Run, module_inputs: ModelInputs) -> Any:
         if run not in inputs:
             return None
-        number, axis, _ = selected.get(run, (-1, 0, 0))
+        selected_index, axis, _ = selected.get(run, (-1, 0, 0))
         tensors = iter(enumerate(_tensors(inputs[run])))
 
         def restore(name: str, tensor: Tensor, index: int) -> Tensor:
-            tensor_number, before = next(tensors)
-            if tensor_number != number:
-                return before
-            return _perturbed(name, before, _selection(before.shape, axis, bit, value))
+            tensor_index, original = next(tensors)
+            if tensor_index != selected_index:
+                return original
+            return _perturbed(name, original, _selection(original.shape, axis, bit, value))
 
         return _mapped(module_inputs, restore)
 
@@ -232,14 +237,14 @@ def _changing(
 
 
 def _axis_of_texts(tensor: Tensor, texts: int, dim: int) -> int | None:
-    """Return the axis of the texts, or None; ids may have texts first although vectors do not."""
+    """Return the axis of the texts; None if there is none. Ids may have texts first in any case."""
     if tensor.ndim > dim and tensor.shape[dim] == texts and (tensor.ndim > 1 or dim == 0):
         return dim
     return 0 if dim and tensor.ndim == 2 and len(tensor) == texts else None
 
 
 def _axes_of_positions(tensor: Tensor, widths: set[int]) -> list[int]:
-    """Return the axes that may be texts or positions; none for a cache, which ends in a width."""
+    """Return the axes that may be positions; none for a cache, whose last axis is a head width."""
     if tensor.ndim > 3 and tensor.shape[-1] in widths:
         return []
     is_vectors = tensor.is_floating_point() and tensor.ndim < 4
@@ -247,13 +252,13 @@ def _axes_of_positions(tensor: Tensor, widths: set[int]) -> list[int]:
 
 
 def _selection(shape: Sequence[int], axis: int, bit: int, value: bool) -> Tensor:
-    """Return which indices along an axis have the bit equal to `value`; broadcasts to the shape."""
+    """Return which indices along an axis have the `bit` equal to `value`, broadcast to `shape`."""
     is_set = (torch.arange(shape[axis], device="cpu") >> bit & 1).bool() == value
     return is_set.view([-1 if dim == axis else 1 for dim in range(len(shape))])
 
 
 def _perturbed(name: str, tensor: Tensor, selection: Tensor) -> Tensor:
-    """Change the selected entries: add noise, or replace ids by other ids of the tensor."""
+    """Change the selected entries: add noise, or replace each id by another id of the tensor."""
     generator = torch.Generator("cpu").manual_seed(1)
     selection = selection.to(tensor.device).expand(tensor.shape)
     if tensor.is_floating_point():
@@ -261,7 +266,7 @@ def _perturbed(name: str, tensor: Tensor, selection: Tensor) -> Tensor:
             0.5, 1.5, generator=generator
         )
         return torch.where(selection, tensor + noise.to(tensor), tensor)
-    is_fixed = is_no_ids(name) or any(part in plain(name) for part in SHAPES)
+    is_fixed = is_not_ids(name) or any(part in plain(name) for part in SHAPES)
     if tensor.dtype == torch.bool or tensor.ndim < 2 or is_fixed or not tensor.numel():
         return tensor
     values = tensor.unique()
@@ -272,30 +277,31 @@ def _perturbed(name: str, tensor: Tensor, selection: Tensor) -> Tensor:
     return torch.where(selection, values[index], tensor)
 
 
-def _differ(rows: Tensor, again: Tensor) -> Tensor:
-    return ((rows != again) & ~(rows.isnan() & again.isnan())).any(-1).cpu()
+def _differ(rows: Tensor, new_rows: Tensor) -> Tensor:
+    return ((rows != new_rows) & ~(rows.isnan() & new_rows.isnan())).any(-1).cpu()
 
 
-def _numbers(pairs: list[Numbers], rows: int) -> Tensor:
-    """Combine the bits of each row; `pairs` has the rows that change with each bit on, and off."""
-    number = torch.zeros(rows, dtype=torch.long, device="cpu")
-    several, none = number.bool(), number.bool()
-    for bit, (on, off) in enumerate(pairs):
-        number += (on & ~off).long() << bit
+def _join_bits(changes: list[tuple[Tensor, Tensor]], rows: int) -> Tensor:
+    """Return the index on which each row depends, or `SEVERAL` or `NONE`. `changes` holds for each
+    bit the rows that change with inputs whose bit is set, and with all other inputs."""
+    index = torch.zeros(rows, dtype=torch.long, device="cpu")
+    several, none = index.bool(), index.bool()
+    for bit, (on, off) in enumerate(changes):
+        index += (on & ~off).long() << bit
         several |= on & off
         none |= ~on & ~off
-    return torch.where(none, NONE, torch.where(several, SEVERAL, number))
+    return torch.where(none, NONE, torch.where(several, SEVERAL, index))
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    """Return the tensors of arguments, in the order of `_mapped`."""
+    """Return all tensors among arguments, in the order of `_mapped`."""
     tensors: list[Tensor] = []
     _mapped(value, lambda name, tensor, index: tensors.append(tensor))
     return tensors
 
 
 def _mapped(value: Any, change: Callable[..., Any], name: str = "", index: int = 0) -> Any:
-    """Apply `change` to each tensor of the arguments, its name and its index in a list."""
+    """Replace each tensor among arguments by `change(name, tensor, index in its list)`."""
     if isinstance(value, Tensor):
         return change(name, value, index)
     if type(value) is dict:

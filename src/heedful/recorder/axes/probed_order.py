@@ -1,9 +1,9 @@
 """Names the axes of a map by the texts and positions on which its queries and keys depend.
 
-Probing finds the text and the positions, along the inputs of a module, on which each row depends.
-Along an axis of texts, the text changes; along parts of a text, the positions of queries and keys;
-along queries, only their own positions; along heads, nothing. An axis that joins several of these
-is split into digits, its factors.
+`probe` finds the text on which each query and key depends, and its position along each axis of the
+module's inputs. Along an axis of texts, the text changes. Along parts of a text, the positions of
+keys change; along queries, only the positions of queries; along heads, nothing changes. An axis
+that joins several of these, as (texts × heads), is split into its factors.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from heedful.recorder.axes.usual_order import HEADS, PARTS, TEXTS, Joined, Order
 from heedful.recorder.doors.tape_cells import BATCH, KEYS, QUERIES, Cells
 
 UNCHANGED = "no input of the module that attends changes its queries or keys"
-SEVERAL, NONE = -1, -2  # for a row that depends on several texts or positions, or on none
+SEVERAL, NONE = -1, -2  # in place of an index: the row depends on several texts, or on none
 
 
 class Codes(NamedTuple):
-    """The text of each row, (rows,), and its position along each probed axis, (probes, rows)."""
+    """The text on which each query (or key) depends, (rows,), and its positions (probes, rows)."""
 
     texts: Tensor
     positions: Tensor
@@ -34,9 +34,10 @@ class UnsettledError(Exception):
 
 
 class _Tables(NamedTuple):
-    """Codes arranged by the axes of a map, without the axis of its keys (written as …).
+    """Codes arranged by the axes of a map without its axis of keys, written as (…).
 
-    texts: (…). queries: (probes, …), positions. keys: (probes · keys, …), positions.
+    texts: the text of each row of the map, (…).
+    queries, keys: positions of its query, (probes, …), and of its keys, (probes · keys, …).
     """
 
     texts: Tensor
@@ -44,14 +45,14 @@ class _Tables(NamedTuple):
     keys: Tensor
 
 
-def probed_order(cells: Cells, of_queries: Codes, of_keys: Codes, texts: int) -> Order:
+def probed_order(cells: Cells, query_codes: Codes, key_codes: Codes, texts: int) -> Order:
     """Return the axes of a map; raise `UnsettledError` if probing does not determine them."""
-    tables = _tables(cells, of_queries, of_keys, texts)
+    tables = _tables(cells, query_codes, key_codes, texts)
     rest = [axis for axis in range(len(cells.shape)) if axis != cells.along_keys]
     axes: list[Joined] = [[(size, KEYS)] for size in cells.shape]
-    several = cells.kinds.count(QUERIES) > 1
+    has_packed_heads = cells.kinds.count(QUERIES) > 1
     for number, axis in enumerate(rest):
-        is_queries = cells.kinds[axis] == QUERIES and not several
+        is_queries = cells.kinds[axis] == QUERIES and not has_packed_heads
         axes[axis] = _axis(tables, number, cells.shape[axis], is_queries)
     for axis in rest:
         if cells.shape[axis] == 1:
@@ -62,39 +63,39 @@ def probed_order(cells: Cells, of_queries: Codes, of_keys: Codes, texts: int) ->
     probes = _probes(tables)
     # with one token per text, there are no positions to probe
     is_single = not probes and order.count(QUERIES) == 1 < texts
-    is_single = is_single and bool((of_queries.texts >= 0).all())
+    is_single = is_single and bool((query_codes.texts >= 0).all())
     if order.count(HEADS) > 1 and not (is_single or _have_positions(probes)):
         raise UnsettledError("its rows change with several positions" if probes else UNCHANGED)
     return order
 
 
-def _tables(cells: Cells, of_queries: Codes, of_keys: Codes, texts: int) -> _Tables:
-    """Arrange the codes by the rows of the map; all keys of a row must be of one text."""
+def _tables(cells: Cells, query_codes: Codes, key_codes: Codes, texts: int) -> _Tables:
+    """Arrange the codes by the axes of a map; raise `UnsettledError` if a row has several texts."""
     along = cells.along_keys
     queries = cells.queries.expand([1 if a == along else n for a, n in enumerate(cells.shape)])
     queries = queries.squeeze(along)
     keys = cells.keys.expand(cells.shape).movedim(along, 0)
     text = torch.zeros_like(queries)
     if texts > 1:
-        texts_of_keys = of_keys.texts[keys]
-        most = texts_of_keys.amax(0)
-        least = torch.where(texts_of_keys == NONE, texts, texts_of_keys).amin(0)
-        text_of_query = of_queries.texts[queries]
+        texts_of_keys = key_codes.texts[keys]
+        highest = texts_of_keys.amax(0)
+        lowest = torch.where(texts_of_keys == NONE, texts, texts_of_keys).amin(0)
+        text_of_query = query_codes.texts[queries]
         if bool((texts_of_keys == SEVERAL).any() | (text_of_query == SEVERAL).any()):
             raise UnsettledError("its queries or keys change with several texts")
-        if bool(((least < most) & (most >= 0)).any()):
+        if bool(((lowest < highest) & (highest >= 0)).any()):
             raise UnsettledError("its keys are of several texts")
-        text = torch.where(text_of_query >= 0, text_of_query, most)
-        if bool(((most >= 0) & (text != most)).any()):
+        text = torch.where(text_of_query >= 0, text_of_query, highest)
+        if bool(((highest >= 0) & (text != highest)).any()):
             raise UnsettledError("its queries and keys are of two texts")
         if bool((text < 0).any()):
             raise UnsettledError("neither its queries nor its keys change with a text")
-    positions = of_keys.positions[:, keys].flatten(0, 1)
-    return _Tables(text, of_queries.positions[:, queries], positions)
+    positions = key_codes.positions[:, keys].flatten(0, 1)
+    return _Tables(text, query_codes.positions[:, queries], positions)
 
 
 def _probes(tables: _Tables) -> list[Tensor]:
-    """Return the positions along each input, except along its axis of texts."""
+    """Return the positions along each probed axis, except along axes of texts."""
     return [probe for probe in (*tables.queries, *tables.keys)
             if not bool(((probe == tables.texts) | (probe == NONE)).all())]  # fmt: skip
 
@@ -105,21 +106,21 @@ def _have_positions(probes: list[Tensor]) -> bool:
 
 
 def _axis(tables: _Tables, axis: int, size: int, is_queries: bool) -> Joined:
-    """Return the roles of an axis: its first split into digits with a single role each."""
+    """Return the factors of an axis: its first split into factors with a single role each."""
     if is_queries and _role(tables, axis, size, size, 1) == HEADS:
-        return [(size, QUERIES)]  # queries that depend on no input, such as learned queries
+        return [(size, QUERIES)]  # they depend on no input, as learned queries
     for steps in _splits(size):
-        pieces = [*pairwise(steps)]  # outer and inner stride of each digit
+        pieces = [*pairwise(steps)]  # outer and inner stride of each factor
         roles = [_role(tables, axis, size, outer, inner) for outer, inner in pieces]
         if "" not in roles and len(set(roles)) == len(roles):
             return [
                 (outer // inner, role) for (outer, inner), role in zip(pieces, roles, strict=True)
             ]
-    raise UnsettledError(f"an axis of {size}, of which no part changes alone and in order")
+    raise UnsettledError(f"an axis of {size} is not a product of texts, parts, heads and queries")
 
 
 def _splits(size: int) -> Iterator[list[int]]:
-    """Yield the strides at which an axis splits into one, two or three digits."""
+    """Yield the strides of each split of an axis into one, two or three factors."""
     yield [size, 1]
     divisors = [step for step in range(size - 1, 1, -1) if size % step == 0]
     for step in divisors:
@@ -131,10 +132,10 @@ def _splits(size: int) -> Iterator[list[int]]:
 
 
 def _role(tables: _Tables, axis: int, size: int, outer: int, inner: int) -> str:
-    """Return the role of a digit of an axis; "" if it has no single role."""
+    """Return the role of a factor of an axis; "" if it has no single role."""
     text, queries, keys = (
-        _along(table, axis + lead, size, outer, inner)
-        for table, lead in zip(tables, (0, 1, 1), strict=True)
+        _along(table, axis + offset, size, outer, inner)
+        for table, offset in zip(tables, (0, 1, 1), strict=True)
     )
     if not _is_constant(text):
         in_order = torch.arange(text.shape[-1], device=text.device)
@@ -143,14 +144,14 @@ def _role(tables: _Tables, axis: int, size: int, outer: int, inner: int) -> str:
     if changes == [False, False]:
         return HEADS
     if changes == [True, False]:
-        return QUERIES if _are_apart(queries) else ""
-    # if the query depends on a position and the keys change, heads may have keys of their own
+        return QUERIES if _are_distinct(queries) else ""
+    # if only the keys change but the queries have positions, it may be heads with their own keys
     is_sure = changes[0] or not bool((queries != NONE).any())
-    return PARTS if is_sure and _are_apart(torch.cat([queries, keys])) else ""
+    return PARTS if is_sure and _are_distinct(torch.cat([queries, keys])) else ""
 
 
 def _along(table: Tensor, axis: int, size: int, outer: int, inner: int) -> Tensor:
-    """Move a digit of an axis to the end, after the other digits."""
+    """Move a factor of an axis behind all other axes and factors."""
     moved = table.movedim(axis, -1)
     if moved.shape[-1] != size:
         return moved
@@ -161,8 +162,8 @@ def _is_constant(table: Tensor) -> bool:
     return bool((table == table[..., :1]).all())
 
 
-def _are_apart(table: Tensor) -> bool:
-    """Whether the positions along the last axis of (probes, …, size) are all different."""
+def _are_distinct(table: Tensor) -> bool:
+    """Whether all positions along the last axis of (probes, …, size) are different."""
     rows = table.movedim(0, -1)  # (…, size, probes)
     flat = rows.reshape(-1, *rows.shape[-2:])
     return all(len(row.unique(dim=0)) == len(row) for row in flat[:: max(1, len(flat) // 8)])

@@ -23,7 +23,7 @@ class Ids(NamedTuple):
     """The token ids of a call, (B, L); None if unknown.
 
     keys: the ids of the keys; only those of the queries if earlier passes are unknown.
-    queries: in cross-attention, ids of the decoder whose last N belong to the queries.
+    queries: in cross-attention, the ids of the decoder so far; the last N are the queries'.
     """
 
     keys: Tensor | None = None
@@ -33,9 +33,10 @@ class Ids(NamedTuple):
 class _Side(NamedTuple):
     """The ids that the encoder or the decoder received, (B, L).
 
-    number: of its latest pass. before, so_far: the ids before that pass, and up to its end.
-    keys: (B, L, d), one head of its first call, to recognise its cache later; None if unsuitable.
-    is_alone: False if the encoder read another text just before, and no call attended to either.
+    number: the number of its latest pass.
+    before, so_far: the ids before that pass, and the ids up to its end.
+    keys: the keys of one head of its first call, (B, L, d), to recognise its cache later; or None.
+    is_alone: False if the encoder read another text before, to which no call has attended.
     """
 
     number: int
@@ -50,10 +51,10 @@ class TokenIds:
 
     def __init__(self) -> None:
         self._sides: dict[bool, _Side] = {}  # by `in_decoder`
-        self._was_attended = True  # whether a call attended to what the encoder read last
+        self._was_attended = True  # whether a call attended to the encoder's last text
 
     def of(self, call: Observed, inputs: Inputs, in_decoder: bool, tokens: list[RealTokens]) -> Ids:
-        """Return the ids of a call, by the inputs of its pass and its real tokens."""
+        """Return the ids of a call, given the inputs of its pass and its real tokens."""
         if call.cross:
             return self._of_cross(call, inputs, in_decoder)
         ids = inputs.ids(in_decoder)
@@ -70,7 +71,7 @@ class TokenIds:
             return None
         side = self._sides.get(in_decoder)
         if side is not None and side.number == number and torch.equal(side.so_far[:, -N:], ids):
-            return side.so_far  # a layer after the first
+            return side.so_far  # for all layers after the first
         ends = [int(real.keys[-1]) + 1 for real in distinct(tokens) if len(real.keys)]
         end = max(ends, default=M)
         before = self._before(side, number, ids)
@@ -78,7 +79,7 @@ class TokenIds:
         if may_continue and before is not None and side is not None and _agree(side.keys, call):
             ids = torch.cat([before, ids], dim=1)
             self._sides[in_decoder] = _Side(number, before, ids, _keys(call, ids))
-        elif length == M or end == N:  # a text begins
+        elif length == M or end == N:  # a new text begins
             is_alone = self._was_attended
             self._sides[in_decoder] = _Side(number, before, ids, _keys(call, ids), is_alone)
             self._was_attended = in_decoder and self._was_attended
@@ -86,7 +87,7 @@ class TokenIds:
 
     @staticmethod
     def _before(side: _Side | None, number: int, ids: Tensor) -> Tensor | None:
-        """Return the ids before this pass if it directly follows the last one; else None."""
+        """Return the ids before this pass if it directly follows the last pass; else None."""
         if side is None or len(side.so_far) != len(ids):
             return None
         if side.number == number:
@@ -100,13 +101,13 @@ class TokenIds:
         side = self._sides.get(in_decoder)
         is_of_pass = side is not None and side.number == inputs.number
         if queries is not None and side is not None and is_of_pass:
-            ends_with_them = torch.equal(side.so_far[:, -N:], queries)
-            queries = side.so_far if ends_with_them else queries
-        # cross-attention outside a decoder may read an image: then the keys have no ids
+            is_end = torch.equal(side.so_far[:, -N:], queries)
+            queries = side.so_far if is_end else queries
+        # cross-attention outside a decoder may read an image, which has no ids
         keys, encoder = None, self._sides.get(False)
         self._was_attended = True
         if in_decoder:
-            keys = inputs.ids(False, named=True)
+            keys = inputs.ids(False, is_named=True)
             if keys is None and encoder is not None and encoder.is_alone:
                 keys = encoder.so_far
         return Ids(keys if keys is not None and keys.shape[1] == M else None, queries)
@@ -119,12 +120,12 @@ def _keys(call: Observed, ids: Tensor) -> Tensor | None:
     return call.key[:, 0, : ids.shape[1]].detach().clone()
 
 
-def _agree(before: Tensor | None, call: Observed) -> bool:
-    """Whether the cache has the earlier keys, unlike for another text or after beam search."""
-    if before is None:
+def _agree(earlier: Tensor | None, call: Observed) -> bool:
+    """Whether the call still has the earlier keys; False for another text or after beam search."""
+    if earlier is None:
         return True
-    now = call.key[:, 0, : before.shape[1]]
-    if now.shape != before.shape or now.device != before.device:
+    keys = call.key[:, 0, : earlier.shape[1]]
+    if keys.shape != earlier.shape or keys.device != earlier.device:
         return False
-    off = (now - before).abs().amax(dim=(1, 2)) - SAME * now.abs().amax(dim=(1, 2))
-    return bool((off <= 0).all())
+    excess = (keys - earlier).abs().amax(dim=(1, 2)) - SAME * keys.abs().amax(dim=(1, 2))
+    return bool((excess <= 0).all())

@@ -1,7 +1,7 @@
-"""Names the axes of a map by their usual order: one table of rules, in `_named`.
+"""Finds the roles of the axes of a map by their usual order: one table of rules, in `_named`.
 
-Texts come first, then parts of a text such as windows, heads, queries and keys. Texts and heads may
-share one axis. A map that fits no rule is refused; `axes=` or `recording.verify` can name its axes.
+Texts come first, then parts of a text (such as windows), heads, queries and keys. Texts and heads
+may share one axis. If no rule fits, the user can pass `axes=` or call `recording.verify`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from heedful.recorder.doors.tape_cells import BATCH, KEYS, QUERIES, Cells
 from heedful.recording.proof import Layout
 
 TEXTS, PARTS, HEADS = "texts", "parts", "heads"
-WEIGHTS = ("weight", "original", "original1")  # of a layer, and of its parametrization
-# The factors of one axis of a map, outermost first: size and role (TEXTS, HEADS, …) of each
+WEIGHTS = ("weight", "original", "original1")  # the last two if the layer is parametrized
+# The factors of one axis of a map, outermost first: the size and the role (TEXTS, …) of each
 Joined: TypeAlias = list[tuple[int, str]]
 BLOCK = "its single key may be one block of several, each with its own softmax"
 REMEDY = "name the axes of the queries with axes=, or call recording.verify"
 
 
 class Order(NamedTuple):
-    """The roles of the axes of a map. An axis may join several, as (texts × heads)."""
+    """The roles of the axes of a map. One axis may join several roles, as (texts × heads)."""
 
     axes: list[Joined]
 
-    def arranged(self, table: Tensor) -> Tensor:
-        """Permute a table with the axes of the map, or size 1, to (texts × parts, heads, N, M)."""
+    def arrange(self, table: Tensor) -> Tensor:
+        """Permute a table with the axes of the map (or size 1) to (texts × parts, heads, N, M)."""
         sizes, roles = [], []
         for axis, joined in enumerate(self.axes):
             sizes += [size if table.shape[axis] > 1 else 1 for size, _ in joined]
@@ -58,8 +58,8 @@ class Sizes(NamedTuple):
 
     texts: the number of texts of the pass; None if unknown.
     other_texts: another possible number of texts, or None.
-    widths: of the module's projections, one of which is heads × head width; empty if it has none.
-    lengths: the sizes of all axes of the module's inputs except the last.
+    widths: of the module's projections; one is heads × head width. Empty if it has none.
+    lengths: the sizes of the axes of the module's inputs, without the widths of vectors.
     """
 
     texts: int | None
@@ -84,10 +84,10 @@ def widths_of(module: nn.Module) -> set[int]:
 
 
 def usual_order(cells: Cells, sizes: Sizes) -> tuple[Order, Layout]:
-    """Return the usual order and its layout ("guessed" if in doubt), or raise `ArgumentError`."""
+    """Return the usual order and its layout; raise `ArgumentError` if no rule fits."""
     axes: list[Joined] = []
     queries = _axis_of_queries(cells)
-    packed = 1  # heads, if several axes change the queries alone
+    packed = 1  # number of heads on axes along which only the queries change
     for axis, (size, kind) in enumerate(zip(cells.shape, cells.kinds, strict=True)):
         is_packed = kind == QUERIES and axis != queries
         packed *= size if is_packed else 1
@@ -106,8 +106,7 @@ def usual_order(cells: Cells, sizes: Sizes) -> tuple[Order, Layout]:
 
 
 def _fitting(axes: list[int], width: int, sizes: Sizes) -> tuple[list[Joined], str]:
-    """Name the batch axes so that heads fit the widths of the module, and return a doubt; keys with
-    two projections, of tokens and of positions, are twice as wide."""
+    """Return the roles of the batch axes, with heads that fit the widths, and a reason to doubt."""
 
     def fits(heads: int, times: int = 1) -> bool:
         return not sizes.widths or width == 1 or heads * width / times in sizes.widths
@@ -117,13 +116,13 @@ def _fitting(axes: list[int], width: int, sizes: Sizes) -> tuple[list[Joined], s
         heads = math.prod(size for joined in named for size, role in joined if role == HEADS)
         is_one_of_several = heads == 1 and not fits(1)
         return named, "one head alone is narrower than the module" if is_one_of_several else ""
-    except ArgumentError:
+    except ArgumentError:  # keys may join two projections, of tokens and of positions
         named = _named(axes, sizes.texts, lambda heads: fits(heads, 2))
         return named, "its heads together are twice as wide as the module"
 
 
 def _doubt(order: Order, sizes: Sizes) -> str:
-    """Return why the axes may have other roles; "" if that is unlikely."""
+    """Return a reason why the axes may have other roles; "" if there is none."""
     N, M, texts = order.count(QUERIES), order.count(KEYS), order.count(TEXTS)
     other, lengths = sizes.other_texts, sizes.lengths
     if sizes.texts is None:
@@ -142,7 +141,8 @@ def _doubt(order: Order, sizes: Sizes) -> str:
 
 
 def _is_length(size: int, queries: int, lengths: Collection[int]) -> bool:
-    """Whether a size is the length of an input, maybe with extra tokens or a cache."""
+    """Whether a size is the length of an input or the product of two. A length may include one or
+    two more tokens, or those in a cache."""
     several = {*lengths}
     products = {a * b for a in several for b in several}
     near = {size, size - 1, size - 2, size - queries}
@@ -150,18 +150,18 @@ def _is_length(size: int, queries: int, lengths: Collection[int]) -> bool:
 
 
 def _axis_of_queries(cells: Cells) -> int | None:
-    """Return the axis of the queries; of several, the one as long as the axis of the keys."""
+    """Return the axis of the queries; if there are several, the one as long as the keys' axis."""
     axes = [axis for axis, kind in enumerate(cells.kinds) if kind == QUERIES]
     if len(axes) < 2:
         return axes[0] if axes else None
-    alike = [axis for axis in axes if cells.shape[axis] == cells.shape[cells.along_keys]]
-    if len(alike) != 1:
+    matches = [axis for axis in axes if cells.shape[axis] == cells.shape[cells.along_keys]]
+    if len(matches) != 1:
         raise ArgumentError(
             f"queries along {len(axes)} axes of the scores {cells.shape}",
             expected="one axis of queries",
             remedy=REMEDY,
         )
-    return alike[0]
+    return matches[0]
 
 
 def _named(sizes: list[int], texts: int | None, fits: Callable[[int], bool]) -> list[Joined]:
@@ -182,9 +182,9 @@ def _named(sizes: list[int], texts: int | None, fits: Callable[[int], bool]) -> 
             return [[(count, TEXTS), (size // count, PARTS)], [(heads, HEADS)]]
         case [size, parts, heads] if size == count and fits(heads):
             return [[(size, TEXTS)], [(parts, PARTS)], [(heads, HEADS)]]
-        case [size] if fits(size):  # one text, as in a loop over texts
+        case [size] if fits(size):  # a single text, as in a loop over texts
             return [[(size, HEADS)]]
-        case [size] if size == count:  # one head, as in a loop over heads
+        case [size] if size == count:  # a single head, as in a loop over heads
             return [[(size, TEXTS)]]
         case [size] if heads := _heads_of_parts(size, count, fits):
             return [[(count, TEXTS), (size // count // heads, PARTS), (heads, HEADS)]]
@@ -196,6 +196,6 @@ def _named(sizes: list[int], texts: int | None, fits: Callable[[int], bool]) -> 
 
 
 def _heads_of_parts(size: int, texts: int, fits: Callable[[int], bool]) -> int:
-    """Return the number of heads on an axis of texts × parts × heads; 0 if none fits."""
+    """Return the number of heads on an axis of texts × parts × heads; 0 if no number fits."""
     fitting = (n for n in range(2, size // texts + 1) if size % (texts * n) == 0 and fits(n))
     return next(fitting, 0)

@@ -1,6 +1,6 @@
-"""Doors: the places where a call of attention is intercepted. Each reports an `Observed`.
+"""Doors: entry points where a call of attention is intercepted. Each reports an `Observed`.
 
-`heedful_attention` and `transformers_interface` wrap a function whose axes are documented.
-`torch_operations` watches every operation of torch: fused kernels are read by `sdpa` and
-`encoder_layers`, and attention by hand (products and a softmax) by the modules `tape*`.
+`heedful_attention` and `transformers_interface` intercept functions with documented axes.
+`torch_operations` watches every operation of torch: `sdpa` and `encoder_layers` describe the calls
+of fused kernels; the modules `tape*` describe attention by hand (products and a softmax).
 """

@@ -1,6 +1,7 @@
 """The doors to torch's fused kernels of `nn.MultiheadAttention` and `nn.TransformerEncoderLayer`.
 
-The doors compute the projections again, and compare the output of the whole kernel.
+The kernels return neither queries nor keys: the doors compute these projections again. The check
+of a call compares the output of the whole kernel.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from heedful.recorder.observed_call import AXES, Observed, TokenMasks
 
 
 def from_attention(outputs: tuple, inputs: dict[str, Any]) -> Observed:
-    """Return the call of nn.MultiheadAttention's kernel, which includes the output projection."""
+    """Return the call of the kernel of nn.MultiheadAttention, with its output projection."""
     query, linear = inputs["query"], _linear(inputs["query"])
     observed = _projected(_padded(query), inputs, inputs["num_head"], linear)
     _mask_padding(observed, query)
     projection = inputs["proj_weight"], inputs["proj_bias"]
-    observed.finish = lambda context, rows: linear(context, *projection)
+    observed.epilogue = lambda context, rows: linear(context, *projection)
     observed.output = _padded(outputs[0])[:, None]
     return observed
 
 
 def from_layer(output: Tensor, inputs: dict[str, Any]) -> Observed:
-    """Return the call of nn.TransformerEncoderLayer's kernel, which computes the whole layer."""
+    """Return the call of the kernel of nn.TransformerEncoderLayer, which runs the whole layer."""
     source, eps, is_first = _padded(inputs["src"]), inputs["eps"], inputs["norm_first"]
     linear = _linear(source)
 
@@ -36,7 +37,7 @@ def from_layer(output: Tensor, inputs: dict[str, Any]) -> Observed:
         weight, bias = inputs[f"norm_weight_{number}"], inputs[f"norm_bias_{number}"]
         return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
-    def finish(context: Tensor, rows: Tensor) -> Tensor:
+    def tail(context: Tensor, rows: Tensor) -> Tensor:
         x = source[rows] + linear(context, inputs["proj_weight"], inputs["proj_bias"])
         x = x if is_first else norm(x, 1)
         inner = linear(norm(x, 2) if is_first else x, inputs["ffn_weight_1"], inputs["ffn_bias_1"])
@@ -47,24 +48,24 @@ def from_layer(output: Tensor, inputs: dict[str, Any]) -> Observed:
     x = norm(source, 1) if is_first else source
     observed = _projected(x, inputs, inputs["num_heads"], linear)
     _mask_padding(observed, inputs["src"])
-    observed.finish, observed.output, observed.part = finish, _padded(output)[:, None], "self_attn"
+    observed.epilogue, observed.output, observed.part = tail, _padded(output)[:, None], "self_attn"
     return observed
 
 
 def _linear(like: Tensor) -> Callable[..., Tensor]:
-    """Return `F.linear`, with the casts of autocast if autocast is on now."""
+    """Return `F.linear`, with the casts of autocast if the model runs under autocast."""
     if not outside_mode.is_autocasting():
         return F.linear
-    kind = torch.get_autocast_dtype(like.device.type)
+    dtype = torch.get_autocast_dtype(like.device.type)
 
     def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return F.linear(x.to(kind), weight.to(kind), None if bias is None else bias.to(kind))
+        return F.linear(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
 
     return linear
 
 
 def _mask_padding(observed: Observed, source: Tensor) -> None:
-    """Mask the padding with which texts of unequal lengths in a nested tensor are filled up."""
+    """Mask the padding that was added to the texts of a nested tensor."""
     if not source.is_nested:
         return
     lengths = torch.tensor([len(text) for text in source.unbind()], device="cpu")
@@ -79,7 +80,7 @@ def _padded(tensor: Tensor) -> Tensor:
 def _projected(
     x: Tensor, inputs: dict[str, Any], heads: int, linear: Callable[..., Tensor]
 ) -> Observed:
-    """Return the call for tokens (B, N, D), projected to queries, keys and values."""
+    """Return the call whose queries, keys and values are projections of tokens x (B, N, D)."""
     qkv = linear(x, inputs["qkv_weight"], inputs["qkv_bias"]).unflatten(-1, (3, heads, -1))
     query, key, value = (part.transpose(1, 2) for part in qkv.unbind(2))
     mask = inputs.get("mask")

@@ -1,9 +1,9 @@
-"""Translates the arguments of transformers' flash attention into a mask of `ops.masks`.
+"""Translates the arguments of flash attention in transformers into a mask of `ops.masks`.
 
-Its kernels take no mask of queries × keys. They take a padding mask, a window, or the lengths of
-packed texts, and align masks to the bottom right. The certificate refutes two faulty cases. In
-cross-attention, transformers applies the padding mask of the keys to the queries, so its output is
-wrong if keys are padded. A window over padding inside a text counts only the real tokens.
+The kernels take a padding mask, a window, or the lengths of packed texts, but not a mask of queries
+× keys. They align masks to the bottom right. In two cases, they apply another mask than this module
+returns, and the certificate refutes the call: In cross-attention, transformers applies the padding
+mask of the keys to the queries. With padding inside a text, a window counts only real tokens.
 Source: transformers, `modeling_flash_attention_utils.py` (5.x); Dao 2023, arXiv:2307.08691.
 """
 
@@ -21,26 +21,26 @@ from heedful.errors import RunError
 from heedful.ops.masks import Causal, KeyRanges, Mask, Padding, Window
 from heedful.recorder.observed_call import TokenMasks
 
-LENGTHS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")  # all or none
+LENGTHS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")  # passed together
 
 
 def is_flash(implementation: str) -> bool:
-    """Whether the name of an implementation is flash attention's, in transformers or on the hub."""
+    """Whether an implementation, of transformers or from the hub, is flash attention."""
     return "flash" in implementation
 
 
 def mask_of(inputs: dict[str, Any], causal: bool) -> Mask | None:
     """Return the mask that the kernel applies; None if every query may attend to every key. Raise
-    `RunError` for a paged cache, and for packed texts that are continued."""
+    `RunError` for a paged cache, or for packed texts with a cache."""
     if inputs.get("cache") is not None:
         raise RunError(
-            "flash attention with a cache in pages",
-            expected="the keys themselves",
+            "flash attention with a paged cache",
+            expected="keys in one tensor",
             remedy="record `generate`, or a single pass, without continuous batching",
         )
     (B, _, N, _), M = inputs["query"].shape, inputs["key"].shape[2]
     real = inputs.get("attention_mask")
-    end = M if real is None else real.shape[-1]  # a static cache may have empty slots after it
+    end = M if real is None else real.shape[-1]  # slots of a static cache after it are empty
     parts: list[Mask] = []
     if real is not None:
         parts.append(Padding(F.pad(real.bool(), (0, M - end))))
@@ -49,7 +49,7 @@ def mask_of(inputs: dict[str, Any], causal: bool) -> Mask | None:
             raise RunError(
                 f"{len(lengths)} packed texts of {int(lengths.sum())} tokens, continued with {N} "
                 f"queries and {M} keys",
-                expected="each text whole, in one sequence",
+                expected="complete texts, packed into one sequence",
             )
         parts.append(KeyRanges.from_lengths(lengths))
     window = inputs.get("sliding_window")
@@ -61,7 +61,7 @@ def mask_of(inputs: dict[str, Any], causal: bool) -> Mask | None:
 
 
 def real_of(inputs: dict[str, Any], cross: bool | None) -> TokenMasks | None:
-    """Return the real tokens by the padding mask of the call; None if it has none of its own."""
+    """Return the real tokens according to the padding mask of the call; None if unknown."""
     real, N, M = inputs.get("attention_mask"), inputs["query"].shape[2], inputs["key"].shape[2]
     if real is None or cross or not N == M == real.shape[-1]:
         return None

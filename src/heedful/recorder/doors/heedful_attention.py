@@ -20,31 +20,24 @@ DOOR = "heedful"
 def watch(report: Report) -> AbstractContextManager[None]:
     """Report every call of `heedful.attention` in this thread."""
 
-    def listen(arguments: Arguments, context: Tensor, caught: LogSumExpMode) -> None:
-        report(from_arguments, arguments, context, caught)
+    def listen(arguments: Arguments, context: Tensor, lse: LogSumExpMode) -> None:
+        report(from_arguments, arguments, context, lse)
 
     return dispatch.listening(listen)
 
 
-def from_arguments(arguments: Arguments, context: Tensor, caught: LogSumExpMode) -> Observed:
-    """Return the call of `heedful.attention` with these arguments, with four axes."""
+def from_arguments(arguments: Arguments, context: Tensor, lse: LogSumExpMode) -> Observed:
+    """Return the call of `heedful.attention` with these arguments, as tensors with four axes."""
     lead, shape = arguments.shape[:-2], arguments.shape
     query, key, value, output = (four_axes(tensor, lead) for tensor in (*arguments[:3], context))
     mask, table = arguments.mask, None
     has_axes = mask is not None and len(shape) != 4 and mask.device is not None
-    if mask is not None and (has_axes or not is_built_in(mask)):  # another class may be mutable
+    if mask is not None and (has_axes or not is_built_in(mask)):  # a user's class may be mutable
         table = four_axes(mask.crop(shape, device=query.device), lead)
     bias = None if arguments.bias is None else four_axes(arguments.bias, lead)
     return Observed(
-        query,
-        key,
-        value,
-        output,
-        arguments.scale,
-        mask=mask if table is None else table,
-        bias=bias,
-        sums=caught.result(query.shape[:3]),
-        door=DOOR,
-        axes=AXES if len(shape) in (2, 4) else "",
-        why=DROPPED if arguments.dropout else "",
-    )
+        query, key, value, output, arguments.scale,
+        mask=mask if table is None else table, bias=bias,
+        sums=lse.result(query.shape[:3]), door=DOOR,
+        axes=AXES if len(shape) in (2, 4) else "", why=DROPPED if arguments.dropout else "",
+    )  # fmt: skip

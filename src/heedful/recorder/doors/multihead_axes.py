@@ -1,4 +1,4 @@
-"""Adds the axes and the padding of a running `nn.MultiheadAttention` to its call."""
+"""Adds the axes and the padding of a running `nn.MultiheadAttention` to its recorded call."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from heedful.recorder.module_stack import Frame
 from heedful.recorder.observed_call import AXES, Observed, TokenMasks
 
 DOOR = "nn.MultiheadAttention"
-# The axes of the queries by the number of axes of the scores, without a fused kernel: the module
-# multiplies texts × heads at once, and SDPA with dropout has an axis for each
+# The axes of the queries without a fused kernel, by the number of axes of the scores: the module
+# joins texts and heads in one axis; SDPA with dropout on a CPU has an axis for each
 BY_HAND = {3: "(b h) n d", 4: "(b) h n d"}
 SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
 
 
 def add_module_facts(observed: Observed, frame: Frame) -> None:
-    """Add axes, number of texts, kind and padding of the module to a call of torch's own code."""
+    """Add axes, number of texts, kind and padding to a call of the original `forward` of torch."""
     if type(frame.module).forward is not nn.MultiheadAttention.forward:
         return
     inputs = SIGNATURE.bind(frame.module, *frame.arguments, **frame.keywords).arguments
@@ -40,7 +40,7 @@ def add_module_facts(observed: Observed, frame: Frame) -> None:
 
 
 def _is_same(query: Tensor, key: Tensor) -> bool:
-    """Whether two tensors are equal, for example two results of the same norm."""
+    """Whether two tensors are equal. They may be separate, as two results of the same norm."""
     if query is key:
         return True
     if query.is_nested or key.is_nested or query.shape != key.shape:

@@ -1,6 +1,7 @@
 """Runs an operation inside a dispatch mode with exactly the result that it has without the mode.
 
-A mode runs after autocast and autograd, and disables both for operations that an operation calls.
+A mode runs after autocast and autograd. Both stay disabled while the operation runs, so operations
+that it calls would skip them. The functions here enable them again where the result depends on it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 KEYS = torch._C.DispatchKey
 AUTOCAST = [key for name, key in vars(KEYS).items() if name.startswith("Autocast")]
 NESTED = [key for name, key in vars(KEYS).items() if name.startswith("NestedTensor")]
-# Kernels that call operations with autocast (of 800 operations, those that differ in a mode)
+# Kernels that call operations under autocast: of 800 operations, only these differ in a mode
 CALLS_AUTOCAST = {
     "_trilinear", "affine_grid_generator", "linalg_pinv", "_sparse_addmm",
     "_transformer_encoder_layer_fwd", "_native_multi_head_attention",
@@ -25,12 +26,12 @@ def has_kernel(function: Any, key: Any) -> bool:
     """Whether torch's dispatcher has a kernel for an operation and a dispatch key."""
     try:
         return torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), key)
-    except RuntimeError:  # operations such as `sym_size` are unknown to it
+    except RuntimeError:  # for operations such as `sym_size`
         return False
 
 
 def has_own_kernel(function: Any, arguments: tuple) -> bool:
-    """Whether a composite operation with nested tensors has a kernel and is not decomposed."""
+    """Whether an argument is nested and the composite operation has a kernel for nested tensors."""
     is_nested = any(isinstance(value, torch.Tensor) and value.is_nested for value in arguments)
     return is_nested and any(has_kernel(function, key) for key in NESTED)
 
@@ -39,11 +40,11 @@ def run(function: Any, arguments: tuple, keywords: dict[str, Any], name: str) ->
     """Run an operation; `name` is its name in `aten`, or "namespace::name"."""
     if name == "linear":
         # its order of summation depends on whether a view of its weight requires a gradient
-        with _with([KEYS.ADInplaceOrView] if torch.is_inference_mode_enabled() else []):
+        with _enabled([KEYS.ADInplaceOrView] if torch.is_inference_mode_enabled() else []):
             return function(*arguments, **keywords)
-    if name in CALLS_AUTOCAST or "::" in name:  # other namespaces may call anything
-        back = [key for key in _autocasting() if not has_kernel(function, key)]
-        with _with(back):
+    if name in CALLS_AUTOCAST or "::" in name:  # operations of other packages may call any
+        keys = [key for key in _autocasting() if not has_kernel(function, key)]
+        with _enabled(keys):
             return function(*arguments, **keywords)
     return function(*arguments, **keywords)
 
@@ -60,19 +61,19 @@ class Composites:
         self._is_cast = False  # whether autocast has cast the inputs of the running composite
 
     def run(self, function: Any, arguments: tuple, keywords: dict[str, Any]) -> Any:
-        """Decompose an operation in inference mode, in which torch does not."""
-        back, before = _autocasting(), self._is_cast
-        self._is_cast = before or any(has_kernel(function, key) for key in back)
+        """Decompose an operation, which torch does not do in inference mode."""
+        keys, was_cast = _autocasting(), self._is_cast
+        self._is_cast = was_cast or any(has_kernel(function, key) for key in keys)
         try:
-            with _with([] if self._is_cast else back):
+            with _enabled([] if self._is_cast else keys):
                 return function._op_dk(KEYS.CompositeImplicitAutograd, *arguments, **keywords)
         finally:
-            self._is_cast = before
+            self._is_cast = was_cast
 
 
 def _autocasting() -> list[Any]:
-    """Return the dispatch keys of autocast that are on for the model's call of the operation."""
-    torch.autocast_increment_nesting()  # inside a mode, only the nesting shows that it is on
+    """Return the autocast keys that are enabled where the model called the operation."""
+    torch.autocast_increment_nesting()  # inside a mode, only the nesting tells if autocast is on
     if not torch.autocast_decrement_nesting():
         return []
     with torch._C._RestorePythonTLSSnapshot():  # type: ignore[attr-defined]
@@ -81,10 +82,10 @@ def _autocasting() -> list[Any]:
 
 
 @contextmanager
-def _with(back: list[Any]) -> Iterator[None]:
-    """Enable these keys of torch's dispatcher again for the operations inside."""
+def _enabled(keys: list[Any]) -> Iterator[None]:
+    """Enable these keys of torch's dispatcher again for operations in this context."""
     excluded = torch._C._dispatch_tls_local_exclude_set()
-    for key in back:
+    for key in keys:
         excluded = excluded.remove(key)
     with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded):
         yield

@@ -1,6 +1,6 @@
-"""A process-wide context for several threads: the first enters it, the last exits it.
+"""A context for the whole process: the first thread enters it, and the last thread exits it.
 
-Threads that patched the process independently might undo the patches in the wrong order.
+If each thread patched the process separately, patches might be undone in the wrong order.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 
 class ProcessWide:
-    """Keeps the context that `make` returns entered while any thread is inside."""
+    """Keeps the context that `make_context` returns entered while any thread is inside."""
 
-    def __init__(self, make: Callable[[], AbstractContextManager[object]]) -> None:
-        self.make = make
+    def __init__(self, make_context: Callable[[], AbstractContextManager[object]]) -> None:
+        self.make_context = make_context
         self.threads = 0
         self._lock, self._stack = threading.Lock(), ExitStack()
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Enter the shared context unless another thread is inside already."""
+        """Enter the shared context, unless another thread has entered it."""
         with self._lock:
             if not self.threads:
-                self._stack.enter_context(self.make())
+                self._stack.enter_context(self.make_context())
             self.threads += 1
         try:
             yield

@@ -1,7 +1,7 @@
-"""The row of the query and the row of the key of each cell of a map by hand.
+"""The query and the key of each cell of a map that a model computed by hand.
 
-The axes of the map are those of its softmax. If the steps before it have not moved any entry, as
-usual, the strides determine each axis; else the steps are replayed on indices (`Step.index`).
+The axes of the map are those of its softmax. Usually, no step before the softmax moves an entry:
+then strides determine each axis. Otherwise the steps are replayed on indices (`Step.index`).
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from torch import Tensor
 from heedful.recorder.doors.tape import TapedCall
 from heedful.recorder.doors.tape_steps import OUTSIDE, Step
 
-# The kinds of axes. Along BATCH both the query and the key change; ONE is an axis of size 1
+# The kinds of axes: the query changes, the key, or both; the last is an axis of size 1
 QUERIES, KEYS, BATCH, ONE = "queries", "keys", "batch", "one"
 
 
 @dataclass
 class Cells:
-    """The axes of a map, and the rows of its two factors.
+    """The axes of a map, and the query and key of each cell, as rows of two tables.
 
     kinds: `QUERIES`, `KEYS`, `BATCH` or `ONE` for each axis; exactly one is `KEYS`.
     shape: the sizes of the axes, without columns that belong to no key, such as a sink's.
-    queries, keys: the rows of query and key of each cell, with size 1 along axes of the other.
-    query, key: the factors, (rows, d).
-    is_transposed: whether the rows of the product are keys.
+    queries, keys: the row of `query` and of `key` for each cell; size 1 where it does not change.
+    query, key: all queries and all keys, (rows, d).
+    is_transposed: whether the model multiplied keys with queries.
     """
 
     kinds: list[str]
@@ -45,19 +45,19 @@ class Cells:
 
 
 def cells_of(taped: TapedCall) -> Cells:
-    """Return the cells; raise `TypeError` for several axes of keys, or scores without keys."""
+    """Return the cells of a map; raise `TypeError` unless its scores have one axis of keys."""
     if not taped.has_product:
         return _cells_of_weights(taped)
     softmax = taped.softmax
     axes = _by_strides(softmax) if softmax.is_plain else None
     kinds, rows, columns = axes or _by_index(softmax)
-    query, key, is_transposed = taped.query, taped.key, _is_transposed(taped)
-    if is_transposed:  # keys times queries
+    query, key, is_transposed = taped.first, taped.second, _is_transposed(taped)
+    if is_transposed:
         kinds = [{QUERIES: KEYS, KEYS: QUERIES}.get(kind, kind) for kind in kinds]
         rows, columns, query, key = columns, rows, key, query
     if kinds.count(KEYS) > 1:
         raise TypeError(f"keys along {kinds.count(KEYS)} axes of the scores")
-    if KEYS not in kinds:  # a single key
+    if KEYS not in kinds:  # there is a single key
         if kinds[-1] != ONE:
             raise TypeError("scores without an axis of keys")
         kinds[-1] = KEYS
@@ -76,7 +76,7 @@ def _cells_of_weights(taped: TapedCall) -> Cells:
     rows = torch.arange(b * N, device="cpu").view(b, N, 1)
     columns = torch.arange(b * M, device="cpu").view(b, 1, M)
     kinds = [BATCH if b > 1 else ONE, QUERIES if N > 1 else ONE, KEYS]
-    zero = taped.query.new_zeros(())
+    zero = taped.first.new_zeros(())
     query, key = zero.expand(b * N, 1), zero.expand(b * M, 1)
     return Cells(kinds, (b, N, M), rows, columns, query, key)
 
@@ -85,7 +85,7 @@ def replayed_weights(taped: TapedCall) -> Tensor:
     """Replay the weights that were multiplied with values, with the axes of the softmax."""
     view, softmax = taped.weights, taped.softmax
     if not taped.has_product:
-        return taped.query.reshape(-1, *taped.query.shape[-2:])
+        return taped.first.reshape(-1, *taped.first.shape[-2:])
     if view.is_whole and view.step.is_plain and softmax.is_plain:  # no entry has moved
         return view.step.value({}).as_strided(softmax.shape, softmax.stride)
     weights, cache = view.value({}), dict[int, Tensor]()
@@ -102,7 +102,7 @@ def replayed_weights(taped: TapedCall) -> Tensor:
 
 
 def _by_strides(softmax: Step) -> tuple[list[str], Tensor, Tensor] | None:
-    """Return kinds, rows and columns by strides; None if an axis runs over rows and columns."""
+    """Return kinds, rows and columns by strides; None if an axis joins queries and keys."""
     n, m = softmax.product.shape[-2:]
     kinds: list[str] = []
     rows = columns = torch.zeros([1] * len(softmax.shape), dtype=torch.long, device="cpu")
@@ -128,7 +128,7 @@ def _by_index(softmax: Step) -> tuple[list[str], Tensor, Tensor]:
     """Return kinds, rows and columns by the index of each entry in the product."""
     index = drop_outside(softmax.index({}))
     if bool((index == OUTSIDE).any()):
-        raise TypeError("scores of which some are not of a query and a key")
+        raise TypeError("scores that are not all products of a query and a key")
     n, m = softmax.product.shape[-2:]
     rows, columns = index // m, index // (n * m) * m + index % m
     kinds = []
@@ -147,7 +147,7 @@ def _varies(index: Tensor, dim: int) -> bool:
 
 
 def drop_outside(index: Tensor) -> Tensor:
-    """Remove slices without any entry of the product, such as a sink's column."""
+    """Remove all slices that have only entries `OUTSIDE`, such as the column of a sink."""
     inside = index != OUTSIDE
     if bool(inside.all()):
         return index
@@ -160,19 +160,19 @@ def drop_outside(index: Tensor) -> Tensor:
 
 
 def _is_transposed(taped: TapedCall) -> bool:
-    """Whether the product is keys times queries: then values are weighted along its rows."""
+    """Whether the product is keys times queries: then the weights of a query are in a column."""
     weights, (n, m) = taped.weights, taped.softmax.product.shape[-2:]
     if weights.size[-1] < 2:
         return False
     if weights.step.is_plain:
-        _refuse_heads(weights.stride[-1] >= n * m)
+        _raise_if_summed(weights.stride[-1] >= n * m)
         return weights.stride[-1] % m == 0 if m > 1 else False
     first, second = weights.index({})[..., :2].unbind(-1)
     inside = (first != OUTSIDE) & (second != OUTSIDE)
-    _refuse_heads(bool((first // (n * m) != second // (n * m))[inside].any()))
+    _raise_if_summed(bool((first // (n * m) != second // (n * m))[inside].any()))
     return bool(inside.any()) and not bool((first // m == second // m)[inside].all())
 
 
-def _refuse_heads(are_mixed: bool) -> None:
-    if are_mixed:
+def _raise_if_summed(is_summed: bool) -> None:
+    if is_summed:
         raise TypeError("weights of several heads or texts that are summed after their softmax")

@@ -1,8 +1,9 @@
-"""The attention inputs of a call by hand: scale, mask, bias and soft cap, read off its tape.
+"""Finds the scale, mask, bias and soft cap of attention by hand by replaying its tape.
 
-They are read by replaying the tape on a product of zeros and on one with a pattern. If the weights
-that follow from them differ from a replay on the true product by more than rounding, the recording
-stores the map of the replay. S sequences, H heads, N queries, M keys.
+A replay with zeros in place of the product returns the mask and the bias. A replay with a pattern
+changes the scores in proportion to the scale. If these inputs do not reproduce the weights of the
+model up to rounding, the recording stores the map instead. Shapes: S sequences, H heads, N queries,
+M keys.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from heedful.recorder.doors.tape_steps import (
 from heedful.recorder.observed_call import Observed
 
 DOOR, ALONE = "softmax and a product", "softmax and a product (weights alone)"
-LARGE = 64.0  # factor of the pattern, large enough that a bias does not round the scale
-FAR = 80.0  # a score this far below the highest of its row is masked, if none is half as far
-VERY_FAR = 5e3  # a score this far below is masked in any case
-NEAR = {torch.float64: 1e-10}  # rounding errors of a weight, by type
-ROUNDED = 2e-5  # for all other types; 16-bit weights exceed it, so that their map is stored
-ENTRIES = 1 << 22  # cells of a map that are compared at once
+LARGE = 64.0  # factor of the pattern: so large that adding a bias hardly rounds the scores
+FAR = 80.0  # scores this far below the highest of their row are masked, if a gap separates them
+VERY_FAR = 5e3  # scores this far below are masked in any case
+NEAR = {torch.float64: 1e-10}  # tolerance for the rounding of a weight, by type
+ROUNDED = 2e-5  # for all other types; 16-bit weights exceed it, so their map is stored
+ENTRIES = 1 << 22  # number of cells that are compared at once
 UNIFORM = 1e-5  # relative difference below which scales are equal
 SAMPLED_ROWS = 16  # rows from which scales are computed
 # Permutes a table with the axes of the softmax to (S, H, N, M)
@@ -41,7 +42,7 @@ Arrange = Callable[[Tensor], Tensor]
 
 
 def read_inputs(observed: Observed, taped: TapedCall, cells: Cells, arrange: Arrange) -> Observed:
-    """Return a call with the attention inputs that its tape implies, in arranged axes."""
+    """Return a call with its axes arranged, and the scale, mask, bias and soft cap of its tape."""
     query = cells.query[arrange(cells.queries)[..., 0].to(cells.query.device)]
     key = cells.key[arrange(cells.keys)[..., 0, :].to(cells.key.device)]
     S, H = arrange(cells.queries.new_zeros(()).expand(cells.shape)).shape[:2]
@@ -57,7 +58,7 @@ def read_inputs(observed: Observed, taped: TapedCall, cells: Cells, arrange: Arr
     low, high = scale.amin(), scale.amax()
     if bool(high - low <= UNIFORM * high.abs()):
         inputs.scale = _without_rounding(float(scale.median()), query.shape[-1])
-    else:  # a temperature per head
+    else:  # each head has its own temperature
         inputs.query = (query * scale.to(query)).contiguous()
     return inputs
 
@@ -68,11 +69,11 @@ def replayed_map(taped: TapedCall, arrange: Arrange) -> Tensor:
 
 
 def values_of(value: Tensor, taped: TapedCall, cells: Cells, arrange: Arrange) -> Tensor:
-    """Arrange the values (b, M, v) of a call by hand like its keys, (S or 1, G, M, v)."""
+    """Arrange the values (b, M, v) of a call by hand like its keys: (S or 1, G, M, v)."""
     flat = value.reshape(-1, value.shape[-1])
     rows = arrange(cells.keys)[..., 0, :]
     if taped.has_product:
-        index = taped.weights.index({}).amax(dim=-2).flatten()  # of any query
+        index = taped.weights.index({}).amax(dim=-2).flatten()  # the same for all queries
         n, m = taped.softmax.product.shape[-2:]
         of_key = index // m if cells.is_transposed else index // (n * m) * m + index % m
         row_of_key = torch.full((len(cells.key),), -1, device="cpu")
@@ -83,7 +84,7 @@ def values_of(value: Tensor, taped: TapedCall, cells: Cells, arrange: Arrange) -
 
 
 def is_near(observed: Observed, weights: Tensor, rows: Tensor, tolerance: float) -> bool:
-    """Whether the attention inputs reproduce some rows of the replayed map, computed in blocks."""
+    """Whether the attention inputs reproduce the given rows of the replayed map."""
     block_size = max(1, ENTRIES // max(1, weights[:, :, :1].numel()))
     blocks = rows.split(block_size)
     return all(_is_block_near(observed, weights, block, tolerance) for block in blocks)
@@ -109,8 +110,8 @@ def _rows(table: Tensor, rows: Tensor) -> Tensor:
 
 
 def _mask_and_bias(base: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """Return mask and bias by the scores (S, H, N, M) for a product of zeros."""
-    base = _reduced(base)  # masks and biases are mostly the same for all texts or heads
+    """Return mask and bias, from the scores (S, H, N, M) of a replay with zeros."""
+    base = _reduced(base)  # most masks and biases are the same for all texts or heads
     highest = base.nan_to_num(nan=-math.inf).amax(dim=-1, keepdim=True)
     base = (base - highest.nan_to_num(neginf=0.0)).nan_to_num(nan=-math.inf)
     visible = _visible(base)
@@ -120,7 +121,7 @@ def _mask_and_bias(base: Tensor) -> tuple[Tensor | None, Tensor | None]:
 
 
 def _visible(base: Tensor) -> Tensor:
-    """Return which keys a row may attend to, by scores for zeros, shifted to a maximum of 0."""
+    """Return which keys each row may attend to. The highest score of each row must be 0."""
     low = base < -FAR
     has_gap = bool((low | (base > -FAR / 2)).all())
     return ~low if has_gap else base > -VERY_FAR
@@ -137,7 +138,7 @@ def _scale(
     visible = _visible(base - base.nan_to_num(nan=-math.inf).amax(dim=-1, keepdim=True))
 
     def slope(size: float) -> Tensor:
-        """Return for each row how much a product of `size` at odd keys raises their scores."""
+        """Return for each row how much `size` at odd keys raises their mean score above others."""
         change = _logits(taped, arrange, size, cells)[:, :, rows] - base
         change = change.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).double()
         means = [
@@ -153,13 +154,13 @@ def _scale(
         scale = softcap * torch.atanh((at_one / softcap).clamp(-1 + 1e-7, 1 - 1e-7))
     per_head = scale.nanmedian(dim=2, keepdim=True).values
     per_head = torch.where(per_head.isnan(), scale.nanmedian(), per_head)
-    return per_head.nan_to_num(nan=taped.query.shape[-1] ** -0.5), softcap
+    return per_head.nan_to_num(nan=taped.first.shape[-1] ** -0.5), softcap
 
 
 def _logits(
     taped: TapedCall, arrange: Arrange, size: float = 0.0, cells: Cells | None = None
 ) -> Tensor:
-    """Replay the input of the softmax for a product of `size` at odd keys and 0 at even keys."""
+    """Replay the scores for a pattern in place of the product: `size` at odd keys, 0 at even."""
     softmax = taped.softmax
     is_transposed = bool(cells and cells.is_transposed)
     cache = {id(softmax.product): _product(softmax.product, size, is_transposed)}
@@ -176,11 +177,11 @@ def _logits(
 
 
 def _product(product: Step, size: float = 0.0, is_transposed: bool = False) -> Tensor:
-    """Return a result of a tape's product with `size` at odd keys and 0 at even keys."""
-    like = replay(product.arguments, {})[PRODUCTS[name_of(product.function)]]
+    """Return the pattern that replaces a product: `size` at odd keys, 0 at even keys."""
+    factor = replay(product.arguments, {})[PRODUCTS[name_of(product.function)]]
     wide = torch.promote_types(product.dtype, torch.float32)
     m = product.shape[-2 if is_transposed else -1]
-    column = (torch.arange(m, device=like.device) % 2).to(wide) * size
+    column = (torch.arange(m, device=factor.device) % 2).to(wide) * size
     result = (column[:, None] if is_transposed else column).expand(product.shape).clone()
     if PRODUCTS[name_of(product.function)]:  # baddbmm: beta · input + alpha · product
         result = product.keywords.get("alpha", 1) * result
@@ -190,7 +191,7 @@ def _product(product: Step, size: float = 0.0, is_transposed: bool = False) -> T
 
 
 def _without_rounding(scale: float, width: int) -> float:
-    """Replace a scale that is 1/√d or 1 up to rounding by the exact value."""
+    """Replace a scale that is close to 1/√width or to 1 by the exact value."""
     for exact in (width**-0.5, 1.0):
         if abs(scale - exact) <= UNIFORM * exact:
             return exact
@@ -198,7 +199,7 @@ def _without_rounding(scale: float, width: int) -> float:
 
 
 def _reduced(table: Tensor) -> Tensor:
-    """Reduce axes along which a table is constant to size 1."""
+    """Reduce each axis along which a table is constant to size 1."""
     for dim in range(table.ndim - 1):
         if table.shape[dim] > 1 and bool((table == table.narrow(dim, 0, 1)).all()):
             table = table.narrow(dim, 0, 1)

@@ -1,9 +1,9 @@
 """The steps of a tape: the operations between the two products of attention by hand.
 
-A tape begins with the product of queries and keys. Each step is a later operation on its result:
-the function, its other arguments, and the shape and strides of its result. Replayed from copies of
-the two factors, the steps reproduce the model's weights to the last bit. A step stands for a whole
-storage, a `View` for a part of it.
+A tape begins with the product of queries and keys. A `Step` stores one later operation: its
+function, its arguments, and the shape and strides of its result. A replay of all steps, from copies
+of the two factors, reproduces the model's weights to the last bit. A step describes a whole
+storage, a `View` a part of it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 from heedful.errors import RunError
 from heedful.recorder.doors import outside_mode
 
-OUTSIDE = -1  # the index of an entry that is not of the product, such as a sink's
+OUTSIDE = -1  # index of an entry that does not come from the product, such as a sink's
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
-FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")  # arguments of flex attention
-PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # with the index of the first factor
-EXACT, ROUGH = 1e-4, 2e-2  # how far the sum of weights may exceed 1, in 32 and in 16 bits
+FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")  # flex attention's arguments
+PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # the argument index of the first factor
+EXACT, ROUGH = 1e-4, 2e-2  # tolerances for a sum of weights above 1, in 32 and in 16 bits
 SMALL = 1 << 12  # tensors of up to this many numbers are copied
 # Operations that move the entries of their input to other positions
 MOVES = {
@@ -33,21 +33,21 @@ MOVES = {
 }  # fmt: skip
 
 
-class Kind(NamedTuple):
-    """The schema of an operation."""
+class Schema(NamedTuple):
+    """Facts about an operation of torch that do not depend on its inputs."""
 
     name: str
-    names: tuple[str, ...]  # of its arguments
+    argument_names: tuple[str, ...]
     is_view: bool
-    writes: int | None  # the index of the argument that it writes into
+    written_index: int | None  # the index of the argument that it writes into
     is_composite: bool  # whether it consists of other operations
 
 
 @functools.cache
-def kind_of(function: Any) -> Kind:
-    """Return the kind of an operation."""
+def schema_of(function: Any) -> Schema:
+    """Return the schema of an operation."""
     if not isinstance(function, torch._ops.OpOverload):  # such as flex attention
-        return Kind(str(function), FLEX, False, None, False)
+        return Schema(str(function), FLEX, False, None, False)
     schema, name = function._schema, name_of(function)
     namespace = schema.name.split("::")[0]
     name = name if namespace == "aten" else f"{namespace}::{name}"
@@ -57,14 +57,14 @@ def kind_of(function: Any) -> Kind:
     is_view = (returns_alias and writes is None) or name in ("_unsafe_view", "_reshape_alias")
     names = tuple(argument.name for argument in schema.arguments)
     is_composite = outside_mode.has_kernel(function, COMPOSITE)
-    return Kind(name, names, is_view and not is_composite, writes, is_composite)
+    return Schema(name, names, is_view and not is_composite, writes, is_composite)
 
 
 class StepInput:
     """A tensor that a step needs for its replay.
 
-    It is copied if it is small, requires a gradient, or is an inference tensor, whose changes torch
-    does not count; with `copies`, in any case.
+    The tensor is copied if it is small, requires a gradient, or is an inference tensor (torch does
+    not count in-place changes of those), or if `copies` is True. Else only a reference is stored.
     """
 
     __slots__ = ("tensor", "version")
@@ -76,11 +76,11 @@ class StepInput:
         self.version = None if copies else tensor._version
 
     def value(self) -> Tensor:
-        """Return the tensor; raise `RunError` if it was changed in place since."""
+        """Return the tensor; raise `RunError` if it was not copied and then changed in place."""
         if self.version is not None and self.tensor._version != self.version:
             raise RunError(
                 "a tensor that the attention was computed from was changed in place afterwards",
-                cause="a mask or a bias that the model reuses",
+                cause="the model reuses a mask or a bias",
                 remedy="look at the weights before the model runs again",
             )
         return self.tensor.detach()
@@ -91,21 +91,21 @@ class Step:
     """One operation of a tape, or the product that begins the tape.
 
     function, arguments, keywords: the operation; tensors are replaced by `View` or `StepInput`.
-    place: the index of this result; None for an operation with a single result.
+    output_index: the index of this result among the outputs; None if there is a single output.
     target: the view that an in-place operation writes into.
     product: the step that begins the tape.
     softmax: the latest softmax or exponential among the steps up to this one.
-    is_plain: whether entries have the same position in memory as in the product.
+    is_plain: whether each entry has the same position in memory as in the product.
     is_dropped: whether dropout is among the steps; a replay leaves it out.
-    is_map: whether the rows are certainly weights: a softmax, followed by copies at most.
-    has_call: whether the weights of this softmax were multiplied with values; only once counts.
-    uses: the number of later steps that read it.
+    is_map: whether the rows are those of a softmax, followed only by copies or dropout.
+    has_call: whether this softmax already belongs to a call; later products with it are ignored.
+    uses: the number of later steps that read the result.
     """
 
     function: Any
     arguments: tuple
     keywords: dict[str, Any]
-    place: int | None
+    output_index: int | None
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
@@ -123,7 +123,7 @@ class Step:
             self.product = self
 
     def value(self, cache: dict[int, Tensor]) -> Tensor:
-        """Replay the step; results that several steps read are stored in `cache`, by id."""
+        """Replay the step; `cache` stores the results that several steps read, by the step's id."""
         if id(self) in cache:
             return cache[id(self)]
         result = with_strides(self._run(cache), self)
@@ -139,10 +139,10 @@ class Step:
             self.function(self.target.apply(storage), *arguments[1:], **keywords)
             return storage
         result = self.function(*arguments, **keywords)
-        return result if self.place is None else result[self.place]
+        return result if self.output_index is None else result[self.output_index]
 
     def index(self, cache: dict[int, Tensor]) -> Tensor:
-        """Return the index of each entry in the flattened product; `OUTSIDE` for other entries."""
+        """Return for each entry its index in the flattened product, or `OUTSIDE`."""
         if id(self) not in cache:
             cache[id(self)] = with_strides(self._index(cache), self)
         return cache[id(self)]
@@ -157,7 +157,7 @@ class Step:
                 lambda leaf: self._indices(leaf, cache), (self.arguments, self.keywords)
             )
             moved = self.function(*arguments, **keywords)
-            return (moved if self.place is None else moved[self.place]) - 1
+            return (moved if self.output_index is None else moved[self.output_index]) - 1
         leaves = tree_leaves((self.arguments, self.keywords))
         view = next(leaf for leaf in leaves if self._is_of_product(leaf))
         index = view.index(cache)
@@ -180,7 +180,7 @@ class Step:
 
 @dataclass(frozen=True)
 class View:
-    """A view of a step's storage, as an operation received it."""
+    """A view of a step's storage that an operation received as an argument."""
 
     step: Step
     size: tuple[int, ...]
@@ -188,20 +188,20 @@ class View:
     offset: int
 
     def apply(self, storage: Tensor) -> Tensor:
-        """Apply the view to a tensor with the strides of the step."""
+        """Return this view of a tensor that has the strides of the step."""
         return storage.as_strided(self.size, self.stride, self.offset)
 
     def value(self, cache: dict[int, Tensor]) -> Tensor:
-        """Replay the entries."""
+        """Replay the step, and return this view of its result."""
         return self.apply(self.step.value(cache))
 
     def index(self, cache: dict[int, Tensor]) -> Tensor:
-        """Return the index of each entry in the flattened product."""
+        """Return for each entry its index in the flattened product, or `OUTSIDE`."""
         return self.apply(self.step.index(cache))
 
     @property
     def is_whole(self) -> bool:
-        """Whether the view has each entry of the storage once."""
+        """Whether the view has every entry of the storage exactly once."""
         return self.offset == 0 and math.prod(self.size) == math.prod(self.step.shape)
 
 
@@ -211,26 +211,26 @@ def name_of(function: Any) -> str:
 
 
 def copy_factors(product: Step) -> tuple[Tensor, Tensor] | None:
-    """Copy the factors of a product for its replay, and return them; None for a softmax alone."""
+    """Return the factors (…, n, d) and (…, m, d) of a product, copied; None for a softmax."""
     if (name := name_of(product.function)) not in PRODUCTS:
         return None
     first, arguments = PRODUCTS[name], product.arguments
-    query, key = (
+    left, right = (
         factor if factor.version is None else StepInput(factor.value(), copies=True)
         for factor in arguments[first : first + 2]
     )
-    product.arguments = (*arguments[:first], query, key, *arguments[first + 2 :])
-    return query.tensor, key.tensor.mT
+    product.arguments = (*arguments[:first], left, right, *arguments[first + 2 :])
+    return left.tensor, right.tensor.mT
 
 
 def is_softmax_output(view: View) -> bool:
-    """Whether the rows of a view are unchanged rows of a softmax."""
+    """Whether the rows of a view are rows of a softmax, without any change but dropout."""
     softmax = view.step.softmax or view.step
     return view.step.is_map and view.stride[-1] == softmax.stride[softmax.arguments[1]]
 
 
-def are_map(weights: Tensor) -> bool:
-    """Whether weights are nonnegative and sum to at most one in each row."""
+def rows_are_weights(weights: Tensor) -> bool:
+    """Whether the entries are nonnegative and sum to at most one in each row."""
     wide = weights.detach().float()
     tolerance = ROUGH if weights.dtype.itemsize < 4 else EXACT
     return bool((wide >= 0).all() & (wide.sum(-1) <= 1 + tolerance).all())
@@ -248,7 +248,7 @@ def replay(value: Any, cache: dict[int, Tensor]) -> Any:
 
 
 def with_strides(tensor: Tensor, step: Step) -> Tensor:
-    """Lay out a tensor in memory as the step's result was, since each `View` uses strides."""
+    """Return a tensor with the strides of the step's result, which each `View` relies on."""
     if tensor.stride() == step.stride:
         return tensor
     strided = torch.empty_strided(step.shape, step.stride, dtype=tensor.dtype, device=tensor.device)
@@ -256,7 +256,7 @@ def with_strides(tensor: Tensor, step: Step) -> Tensor:
 
 
 def _broadcast(index: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Broadcast an index to a shape; return only `OUTSIDE` if the shapes do not match."""
+    """Broadcast an index to a shape; if the shapes do not match, every entry is `OUTSIDE`."""
     try:
         return index.expand(shape)
     except RuntimeError:

@@ -1,7 +1,7 @@
 """The door to torch's operations: fused attention kernels, and attention by hand.
 
-Attention by hand is written out as products and a softmax. Watching every operation costs some
-microseconds each, so this door opens only if another door may miss a call.
+Attention by hand is written out as products and a softmax. To watch an operation costs some
+microseconds, so this door is used only if the other doors may miss a call.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from heedful.recorder.doors.tape import Tape, TapedCall
 from heedful.recorder.module_stack import Hook
 from heedful.recorder.observed_call import Observed, Report
 
-# Packages whose modules other doors cover, and torch's layers that attend
+# Packages whose modules the other doors cover, and the layers of torch that attend
 PACKAGES = ("torch", "heedful", "transformers")
 LAYERS = nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
 
 
 def is_covered(module: nn.Module) -> bool:
-    """Whether other doors report all attention of a module; False if it has foreign hooks."""
+    """Whether other doors report all attention of a module, and it has no foreign hooks."""
     kind: Any = type(module)
     hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
     defined_in = getattr(getattr(kind, "forward", None), "__module__", None) or ""
@@ -43,7 +43,7 @@ def watch(
     parameters: Iterable[Tensor], report: Report, is_followed: Callable[[], bool],
     name: Callable[[], str], miss: Callable[[str, str], None],
 ) -> Iterator[Tape]:  # fmt: skip
-    """Report each fused kernel and each call by hand; for the other arguments see `Tape`."""
+    """Report each fused kernel and each call by hand. `Tape` describes the other arguments."""
     fused = {name: functools.partial(report, sdpa.from_kernel, name) for name in sdpa.KERNELS}
     fused |= {
         "flex_attention": functools.partial(report, sdpa.from_flex_attention),
@@ -59,13 +59,9 @@ def watch(
 
 
 def _from_tape(taped: TapedCall) -> Observed:
-    why = "" if taped.output is not None else "its product with values adds something else"
+    why = "" if taped.output is not None else "its product with values also adds a tensor"
+    why = sdpa.DROPPED if taped.weights.step.is_dropped else why
     return Observed(
-        taped.query,
-        taped.key,
-        taped.value,
-        taped.output,
-        door=tape_inputs.DOOR,
-        why=sdpa.DROPPED if taped.weights.step.is_dropped else why,
+        taped.first, taped.second, taped.value, taped.output, door=tape_inputs.DOOR, why=why,
         taped=taped._replace(value=None, output=None),
-    )
+    )  # fmt: skip

@@ -1,7 +1,7 @@
-"""The door to `AttentionInterface`, through which transformers' models call attention.
+"""The door to `AttentionInterface`, through which models of transformers call attention.
 
-The door wraps the implementation that a model uses (eager, sdpa, flex). If it registered its own,
-without a mask function of that name, transformers would silently drop padding and causality.
+The door wraps the implementation that a model uses, such as eager or sdpa. It does not register a
+new name: without a mask function of that name, transformers silently drops padding and causality.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from heedful.recording.module_names import Modules
 Claim: TypeAlias = Callable[[], AbstractContextManager[bool]]
 
 TOP_LEFT = Causal(0)
-# Names in the code of a class that computes attention without the interface
+# Names that occur in the code of classes that compute attention without the interface
 BY_HAND = {"softmax", "Softmax", "scaled_dot_product_attention", "multi_head_attention_forward"}
 
 
@@ -41,7 +41,7 @@ def is_loaded() -> bool:
 @contextmanager
 def watch(report: Report, claim: Claim) -> Iterator[None]:
     """Report each call through the interface for which `claim()` yields True."""
-    if _interface() is None:  # then no model is transformers': `check` would have refused it
+    if _interface() is None:  # `check` has refused models of such a version
         yield
         return
     listener = report, claim
@@ -53,7 +53,7 @@ def watch(report: Report, claim: Claim) -> Iterator[None]:
             _listeners.remove(listener)
 
 
-_listeners: list[tuple[Report, Claim]] = []  # of all threads; claims select the running one
+_listeners: list[tuple[Report, Claim]] = []  # of all threads; claims of others yield False
 
 
 @contextmanager
@@ -65,16 +65,16 @@ def _patch() -> Iterator[None]:
         function = original(self, implementation, default)
 
         def call(module: nn.Module, *tensors: Any, **keywords: Any) -> Any:
-            caught = None
+            lse = None
             with ExitStack() as stack:
                 reports = [r for r, claim in tuple(_listeners) if stack.enter_context(claim())]
-                # eager attention returns no sums; for one query, a check is as fast without them
+                # eager attention has no sums; for a single query they save no time
                 has_rows = not (tensors and tensors[0].shape[2] == 1)
                 if reports and implementation != "eager" and has_rows:
-                    caught = stack.enter_context(LogSumExpMode())
+                    lse = stack.enter_context(LogSumExpMode())
                 result = function(module, *tensors, **keywords)
             for report in reports:
-                report(from_arguments, implementation, module, tensors, keywords, result[0], caught)
+                report(from_arguments, implementation, module, tensors, keywords, result[0], lse)
             return result
 
         return call
@@ -91,15 +91,10 @@ _patched = ProcessWide(_patch)
 
 @functools.cache
 def uses_interface(kind: type) -> bool:
-    """Whether a class of transformers attends only through the interface; if its code names a
-    softmax and not the interface, it computes attention by hand."""
-    functions = (
-        function
-        for base in kind.__mro__
-        if base.__module__.startswith("transformers.models.")
-        for function in vars(base).values()
-        if inspect.isfunction(function)
-    )
+    """Whether a class of transformers attends only through the interface. It computes attention by
+    hand if its code names a softmax but not the interface."""
+    bases = [base for base in kind.__mro__ if base.__module__.startswith("transformers.models.")]
+    functions = filter(inspect.isfunction, (part for base in bases for part in vars(base).values()))
     names = {name for function in functions for name in function.__code__.co_names}
     return "ALL_ATTENTION_FUNCTIONS" in names or not names & BY_HAND
 
@@ -110,7 +105,7 @@ def check(modules: Modules) -> None:
     if is_old and any(type(part).__module__.startswith("transformers") for part in modules):
         raise HeedfulError(
             f"transformers {sys.modules['transformers'].__version__}",
-            expected="version 5 or newer, whose attention can be seen",
+            expected="version 5 or newer, whose attention can be recorded",
             remedy="pip install --upgrade transformers",
         )
 
@@ -124,9 +119,9 @@ def _interface() -> Any:
 
 def from_arguments(
     implementation: str, module: nn.Module, tensors: tuple, keywords: dict, output: Tensor,
-    caught: LogSumExpMode | None,
+    lse: LogSumExpMode | None,
 ) -> Observed:  # fmt: skip
-    """Return the call by the arguments of an implementation of the interface."""
+    """Return the call of an implementation of the interface with these arguments."""
     names = ("query", "key", "value", "attention_mask", "dropout", "scaling")
     inputs = dict(zip(names, tensors, strict=False)) | keywords
     query, key, value = (_as_multiplied(inputs[name], implementation) for name in names[:3])
@@ -141,21 +136,21 @@ def from_arguments(
         mask = mask.to(query.dtype)  # eager attention adds a boolean mask to the scores as 1 and 0
     elif mask is None and causal and implementation != "eager" and query.shape[2] > 1:
         mask = TOP_LEFT  # torch's is_causal; eager attention applies no causal mask of its own
-    if sinks is not None:  # they join the scores after the kernel, so its sums lack them
-        caught = None
+    if sinks is not None:  # transformers applies them after the kernel, whose sums lack them
+        lse = None
     return Observed(
         query, key, value, output.transpose(1, 2),
         query.shape[-1] ** -0.5 if scale is None else float(scale),
         mask=mask, bias=inputs.get("position_bias"), softcap=inputs.get("softcap"), sinks=sinks,
-        sums=caught.result(query.shape[:3]) if caught else None, axes=AXES, cross=cross,
+        sums=lse.result(query.shape[:3]) if lse else None, axes=AXES, cross=cross,
         causal=causal, real=real, door=f"transformers, {implementation}",
         why=DROPPED if inputs.get("dropout") else "",
     )  # fmt: skip
 
 
 def _as_multiplied(side: Tensor, implementation: str) -> Tensor:
-    """Cast a query, key or value to the type of its product: under autocast, a rotation by float32
-    tables returns float32, which the product casts again."""
+    """Cast a query, key or value to the type in which it is multiplied: under autocast, rotary
+    positions return float32, and the product casts them to 16 bits."""
     device = side.device.type
     is_cast = implementation in ("eager", "sdpa") and torch.is_autocast_enabled(device)
     if not is_cast or side.dtype == torch.float64:

@@ -1,8 +1,8 @@
-"""Access control of the server: only the browser on this machine that was given the secret.
+"""Access control of the server: only a browser that has the secret gets a response.
 
-The secret is part of the first address, then stored in a cookie that no other site can send. The
-headers Host and Origin are checked, so that a domain that resolves to 127.0.0.1 has no access, and
-neither has a page from another port.
+The first address contains the secret. The browser then stores it in a cookie that no other site can
+send. The checks of the headers Host and Origin keep out domains that resolve to 127.0.0.1, and
+pages from other ports.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-ALLOWED_SITES = (None, "same-origin", "none")  # values of Sec-Fetch-Site
+ALLOWED_SITES = (None, "same-origin", "none")  # of the header Sec-Fetch-Site, if any
 
 
 class Guard:
@@ -42,7 +42,7 @@ class Guard:
     def __init__(self, app: ASGIApp, port: int, secret: str) -> None:
         self.app, self.secret = app, secret
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        self._cookie = f"heedful-{port}"  # the ports of a host share their cookies
+        self._cookie = f"heedful-{port}"  # all ports of a host share its cookies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it; add `HEADERS` to every response."""
@@ -58,7 +58,7 @@ class Guard:
         await respond(scope, receive, with_headers)
 
     def _response(self, request: Request) -> Response | None:
-        """Return the refusal or the redirect that sets the cookie; None for an allowed request."""
+        """Return a refusal, or the redirect that sets the cookie; None for an allowed request."""
         if not self._is_same_origin(request.headers):
             return PlainTextResponse("wrong host or origin", 403)
         secret = request.query_params.get("word")
@@ -71,7 +71,7 @@ class Guard:
         return PlainTextResponse("no access: open the address that the command printed", 403)
 
     def _is_same_origin(self, headers: Headers) -> bool:
-        """Return whether a request is for this server, and not from the page of another one."""
+        """Return whether a request is for this server, and not from another server's page."""
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         return (
             len(hosts) == 1

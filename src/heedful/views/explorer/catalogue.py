@@ -1,7 +1,7 @@
 """The catalogue of a page: named recordings, their texts, and the calls of each text.
 
-A recording is complete, or its one text is still being generated. Such a live text has a separate
-list of calls for each number of tokens so far.
+A recording is complete, or its only text is live, that is, still being generated. A live text has
+a list of calls for each of its lengths so far.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from heedful.views.explorer.text import Text, texts_of
 if TYPE_CHECKING:
     from heedful.views.explorer.continuation import LiveText
 
-TITLE = 40  # characters of a text that are its title
-SIZES = 4  # of a live text whose calls are cached: a page requests the newest
+TITLE_LENGTH = 40  # characters
+CACHED_LENGTHS = 4  # cached lists of calls of a live text: a page requests the newest
 
-Selection = tuple[list[int] | None, list[int] | None]  # layers and heads, the model's numbers
+Selection = tuple[list[int] | None, list[int] | None]  # numbers of layers, of heads; None: all
 
 
 class TrainingStep(NamedTuple):
-    """A recording of a model in training: its index, the number of steps so far, and the losses.
+    """A recording made during training: its index, the number of steps so far, and the losses.
 
-    `training` is the mean training loss, `validation` the latest validation loss, computed at step
-    `validated`; both in nats per token, and None before the first one.
+    `training` is the mean training loss. `validation` is the latest validation loss, computed at
+    step `validated`. Losses are in nats per token, and None before the first.
     """
 
     recording: int
@@ -48,25 +48,25 @@ class _Complete:
         self.source = recording
         self.texts = [text.select(*selection) for text in texts_of(recording)]
 
-    def text(self, number: int, tokens: int | None) -> Text:
+    def text(self, index: int, tokens: int | None) -> Text:
         if tokens is not None:
             raise ArgumentError("four indices", expected="three, recording.text.call")
-        return self.texts[_checked("text", number, len(self.texts))]
+        return self.texts[_check_index("text", index, len(self.texts))]
 
     def about(self) -> list[dict[str, Any]]:
         return [text.about() for text in self.texts]
 
 
 class _Live:
-    """A text that is being generated; its calls for any number of tokens so far."""
+    """A text that is being generated; its calls for any of its lengths so far."""
 
     def __init__(self, source: LiveText, selection: Selection) -> None:
         self.source = source
-        self._text = lru_cache(SIZES)(lambda tokens: source.text(tokens).select(*selection))
-        self._text(source.tokens)  # raise now if the selection does not fit
+        self._text = lru_cache(CACHED_LENGTHS)(lambda size: source.text(size).select(*selection))
+        self._text(source.tokens)  # raise now if a layer or head does not exist
 
-    def text(self, number: int, tokens: int | None) -> Text:
-        _checked("text", number, 1)
+    def text(self, index: int, tokens: int | None) -> Text:
+        _check_index("text", index, 1)
         if tokens is None:  # the response would change with each new token
             raise ArgumentError("three indices", expected="four, recording.text.call.tokens")
         return self._text(tokens)
@@ -77,7 +77,7 @@ class _Live:
 
 
 class Catalogue:
-    """All texts of named recordings; a call is identified by its indices, see `Indices`."""
+    """All texts of named recordings. `request.Indices` identifies a call."""
 
     def __init__(
         self,
@@ -86,15 +86,16 @@ class Catalogue:
         heads: list[int] | None = None,
         segments: SegmentSpecs | None = None,
     ) -> None:
-        """Select layers and heads, by the model's numbers; mark segments in the texts they fit.
+        """Select layers and heads of the recordings; mark segments in the texts that they fit.
 
-        `segments` has the form of `recording.segments`.
+        `layers` and `heads` are the model's numbers, default all. `segments` has the form that
+        `Sequence.segments` takes.
 
         Raises:
             ArgumentError: a layer or head that was not recorded, or a segment that fits no text.
         """
         self._selection = layers, heads
-        self.moments: list[TrainingStep] = []  # if the recordings are steps of a training run
+        self.training_steps: list[TrainingStep] = []  # for the recordings of a training run
         self._sources: dict[str, _Complete | _Live] = {}
         for name, recording in recordings.items():
             texts = self.add(name, recording)
@@ -102,7 +103,7 @@ class Catalogue:
                 _mark(texts, segments)
 
     def add(self, name: str, recording: Recording) -> list[Text]:
-        """Add a recording and return its texts; a name in use gets a number appended."""
+        """Add a recording and return its texts. If the name exists, it gets a number appended."""
         source = _Complete(recording, self._selection)
         self._sources[self._unused(name)] = source
         return source.texts
@@ -122,14 +123,14 @@ class Catalogue:
         return list(self._sources)
 
     def about(self) -> list[dict[str, Any]]:
-        """Return the description of each recording; a live text has its number of tokens."""
+        """Return the description of each recording, with the number of tokens of a live text."""
         return [
             {"name": name, "missed": source.source.missed, "texts": source.about()}
             for name, source in self._sources.items()
         ]
 
     def calls(self) -> list[tuple[Indices, Call]]:
-        """Return every call of complete recordings, with its indices."""
+        """Return every call of the complete recordings, with its indices."""
         return [
             ((r, t, c), call)
             for r, source in enumerate(self._sources.values())
@@ -138,15 +139,15 @@ class Catalogue:
             for c, call in enumerate(text.calls)
         ]
 
-    def recording(self, number: int, tokens: int) -> Recording:
-        """Return the first tokens of a live text as a recording.
+    def recording(self, index: int, tokens: int) -> Recording:
+        """Return a recording of the first `tokens` tokens of a live text.
 
         Raises:
-            ArgumentError: an index out of range, or a complete recording.
+            ArgumentError: an index out of range, or that of a complete recording.
         """
-        source = self._source(number)
+        source = self._source(index)
         if isinstance(source, _Complete):
-            raise ArgumentError(f"complete recording {number}", expected="a text being generated")
+            raise ArgumentError(f"complete recording {index}", expected="a text being generated")
         return source.source.recording(tokens)
 
     def call(self, recording: int, text: int, call: int, tokens: int | None = None) -> Call:
@@ -156,20 +157,20 @@ class Catalogue:
             ArgumentError: an index out of range.
         """
         calls = self._text(recording, text, tokens).calls
-        return calls[_checked("call", call, len(calls))]
+        return calls[_check_index("call", call, len(calls))]
 
     def scored(
         self, recording: int, text: int, call: int, tokens: int | None = None
     ) -> tuple[Call, ChanceScores]:
-        """Return a call for scoring heads, and the cache of its text; raises as `call`."""
+        """Return a call with reliable token ids only, and its text's chance scores; see `call`."""
         source = self._text(recording, text, tokens)
-        return source.scored[_checked("call", call, len(source.calls))], source.chance_scores
+        return source.scored[_check_index("call", call, len(source.calls))], source.chance_scores
 
     def _text(self, recording: int, text: int, tokens: int | None) -> Text:
         return self._source(recording).text(text, tokens)
 
-    def _source(self, number: int) -> _Complete | _Live:
-        return list(self._sources.values())[_checked("recording", number, len(self._sources))]
+    def _source(self, index: int) -> _Complete | _Live:
+        return list(self._sources.values())[_check_index("recording", index, len(self._sources))]
 
 
 def call_id(indices: Indices) -> str:
@@ -178,12 +179,12 @@ def call_id(indices: Indices) -> str:
 
 
 def title_of(text: str) -> str:
-    """Return the beginning of a text in one line."""
+    """Return a text as a title of one line, cut to `TITLE_LENGTH` characters."""
     line = " ".join(text.split())
-    return line if len(line) <= TITLE else line[: TITLE - 1] + "…"
+    return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1] + "…"
 
 
-def _checked(kind: str, index: int, size: int) -> int:
+def _check_index(kind: str, index: int, size: int) -> int:
     if not 0 <= index < size:
         raise ArgumentError(f"{kind} {index}", expected=f"0 to {size - 1}" if size else "none")
     return index

@@ -1,7 +1,7 @@
 """Token-by-token continuation of a text by a GPT, an encoder–decoder or a transformers model.
 
-Keys and values of earlier tokens stay in a cache, so that each token is read once. The cache is
-truncated when another token is chosen.
+A cache stores keys and values, so the model reads each token once. When the user chooses another
+token, the cache is truncated to the tokens before it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from heedful.views.explorer.text import Text
 class Continuation(ABC):
     """A model that continues a text, with the cache of the text so far.
 
-    model: the model to record. ids: the ids of the prompt. ends: the ids that end a text.
-    size: the vocabulary size. context_length: the maximal number of tokens; None if unlimited.
+    model: the model to record. ids: the token ids of the prompt. ends: the token ids that end a
+    text. size: the vocabulary size. context_length: the maximum number of tokens; None: unlimited.
     """
 
     model: nn.Module
@@ -43,71 +43,71 @@ class Continuation(ABC):
         """Return the logits (1, V) after ids (1, T), which extend the ids of the previous call."""
 
     @abstractmethod
-    def cut(self, length: int, most: int) -> bool:
-        """Truncate the cache to `length` tokens, with room for `most`; False if it was cleared."""
+    def cut(self, length: int, capacity: int) -> bool:
+        """Cut the cache to `length` tokens, with room for `capacity`; False if it is cleared."""
 
     @abstractmethod
-    def name(self, recording: Recording, pieces: list[str]) -> None:
+    def name_tokens(self, recording: Recording, pieces: list[str]) -> None:
         """Set the token names of a recording of the text."""
 
 
-def continuation(opened: LoadedModel, prompt: str) -> Continuation:
+def continuation(loaded: LoadedModel, prompt: str) -> Continuation:
     """Return the continuation of a prompt, which may be empty.
 
     Raises:
         ArgumentError: a model that continues no text.
         TextError: a prompt that is longer than the context.
     """
-    if isinstance(opened, LoadedGPT):
-        return _GPTContinuation(opened, prompt)
-    if isinstance(opened, LoadedSeq2Seq):
-        return _Seq2SeqContinuation(opened, prompt)
-    if isinstance(opened, LoadedTransformers) and opened.writer is not None:
-        return _TransformersContinuation(opened, opened.writer, prompt)
-    is_masked = isinstance(opened, LoadedBert) or "Masked" in type(opened.model).__name__
+    if isinstance(loaded, LoadedGPT):
+        return _GPTContinuation(loaded, prompt)
+    if isinstance(loaded, LoadedSeq2Seq):
+        return _Seq2SeqContinuation(loaded, prompt)
+    if isinstance(loaded, LoadedTransformers) and loaded.writer is not None:
+        return _TransformersContinuation(loaded, loaded.writer, prompt)
+    is_masked = isinstance(loaded, LoadedBert) or "Masked" in type(loaded.model).__name__
     raise ArgumentError(
-        f"{opened.directory.name} is a {type(opened.model).__name__}, which cannot continue a text",
+        f"{loaded.directory.name} is a {type(loaded.model).__name__}, which cannot continue a text",
         expected="a model that generates text token by token",
         remedy="fill its gaps with `heedful fill`" if is_masked else "pass a text to look at",
     )
 
 
 class _GPTContinuation(Continuation):
-    def __init__(self, opened: LoadedGPT, prompt: str) -> None:
-        self.model, self._opened = opened.model, opened
-        tokenizer = opened.tokenizer
+    def __init__(self, loaded: LoadedGPT, prompt: str) -> None:
+        self.model, self._opened = loaded.model, loaded
+        tokenizer = loaded.tokenizer
         if prompt:
-            self.ids = opened.read(prompt).inputs["ids"][0].tolist()
+            self.ids = loaded.read(prompt).inputs["ids"][0].tolist()
         else:
             self.ids = beginning(tokenizer)
         end = tokenizer.special.get("eos")
         self.ends = frozenset() if end is None else frozenset({end})
-        self.size, self.context_length = tokenizer.size, opened.model.config.context_length
-        self._reader = Reader(opened.model, 1, most=len(self.ids))
+        self.size, self.context_length = tokenizer.size, loaded.model.config.context_length
+        self._reader = Reader(loaded.model, 1, max_length=len(self.ids))
 
     def logits(self, ids: Tensor) -> Tensor:
         return self._reader.logits(ids)
 
-    def cut(self, length: int, most: int) -> bool:
-        self._reader.cut(length, most)
+    def cut(self, length: int, capacity: int) -> bool:
+        self._reader.cut(length, capacity)
         return True
 
-    def name(self, recording: Recording, pieces: list[str]) -> None:
+    def name_tokens(self, recording: Recording, pieces: list[str]) -> None:
         recording.tokens = [pieces]
 
 
 class _Seq2SeqContinuation(Continuation):
     """The prompt is the source; the generated text is the target, after its begin token."""
 
-    def __init__(self, opened: LoadedSeq2Seq, prompt: str) -> None:
-        self.model, self._seq2seq = opened.model, opened.model
-        config = opened.model.config
-        source, target = opened.rows(prompt, target="")
+    def __init__(self, loaded: LoadedSeq2Seq, prompt: str) -> None:
+        self.model, self._seq2seq = loaded.model, loaded.model
+        config = loaded.model.config
+        source, target = loaded.source_and_target(prompt, target="")
         self.ids, self._source = target[0].tolist(), source
-        self._source_tokens = opened.pieces(source[0].tolist())
+        self._source_tokens = loaded.pieces(source[0].tolist())
         self.ends, self.context_length = frozenset({config.end}), config.context_length
         self.size, self._begin = config.vocabulary, config.begin
-        self._cache = opened.model.new_cache(1, source.shape[1])
+        self._cache = loaded.model.new_cache(1, source.shape[1])
         self._memory: Tensor | None = None
 
     def logits(self, ids: Tensor) -> Tensor:
@@ -119,20 +119,20 @@ class _Seq2SeqContinuation(Continuation):
         logits[:, self._begin] = -torch.inf  # the begin token is never generated
         return logits
 
-    def cut(self, length: int, most: int) -> bool:
+    def cut(self, length: int, capacity: int) -> bool:
         self._cache.target.cut(length)
         return True
 
-    def name(self, recording: Recording, pieces: list[str]) -> None:
+    def name_tokens(self, recording: Recording, pieces: list[str]) -> None:
         recording.tokens, recording.target_tokens = [self._source_tokens], [pieces]
 
 
 class _TransformersContinuation(Continuation):
-    def __init__(self, opened: LoadedTransformers, writer: nn.Module, prompt: str) -> None:
-        self.model, self._writer, self._opened = opened.model, writer, opened
-        self.ids = _prompt_ids(opened, prompt)
+    def __init__(self, loaded: LoadedTransformers, writer: nn.Module, prompt: str) -> None:
+        self.model, self._writer, self._opened = loaded.model, writer, loaded
+        self.ids = _prompt_ids(loaded, prompt)
         self.ends = _end_ids(writer)
-        self.size, self.context_length = len(opened.tokenizer), opened.context_length
+        self.size, self.context_length = len(loaded.tokenizer), loaded.context_length
         parameters = inspect.signature(writer.forward).parameters
         self._options = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
         self._cache: Any = None
@@ -149,7 +149,7 @@ class _TransformersContinuation(Continuation):
         self._cache, self._length = output.past_key_values, ids.shape[1]
         return output.logits[:, -1]
 
-    def cut(self, length: int, most: int) -> bool:
+    def cut(self, length: int, capacity: int) -> bool:
         surplus = self._length - length
         if not surplus:
             return True
@@ -160,15 +160,15 @@ class _TransformersContinuation(Continuation):
             self._cache, self._length = None, 0
         return bool(self._length)
 
-    def name(self, recording: Recording, pieces: list[str]) -> None:
+    def name_tokens(self, recording: Recording, pieces: list[str]) -> None:
         recording.tokens = [pieces]
 
 
-def _prompt_ids(opened: LoadedTransformers, prompt: str) -> list[int]:
-    """Return the ids of a prompt; of an empty one, the id of the begin or end token."""
+def _prompt_ids(loaded: LoadedTransformers, prompt: str) -> list[int]:
+    """Return the ids of a prompt; if it is empty, the id of the begin token, else of the end."""
     if prompt:
-        return opened.read(prompt).inputs["input_ids"][0].tolist()
-    tokenizer = opened.tokenizer
+        return loaded.read(prompt).inputs["input_ids"][0].tolist()
+    tokenizer = loaded.tokenizer
     for token in (tokenizer.bos_token_id, tokenizer.eos_token_id):
         if token is not None:
             return [token]
@@ -182,18 +182,19 @@ def _end_ids(writer: Any) -> frozenset[int]:
 
 @dataclass
 class LiveText:
-    """A text while it is generated, with its calls for any number of tokens so far.
+    """A text that is being generated, and its calls at any of its lengths so far.
 
-    name: the title. prompt_text: the prompt in full. opened: the model, which names the tokens.
-    continuation: the model with its cache. prompt: the number of prompt tokens. likely: for each
-    token after the prompt, and for the next one, the likeliest tokens and their probabilities,
-    before temperature and filters. chances: the probabilities of the tokens after the prompt.
-    logits: (1, V), for the next token. number: the index of the recording.
+    name: the title. prompt_text: the prompt. loaded: the model. continuation: the model with its
+    cache. prompt: the number of prompt tokens. growing: the recorded calls. ids, pieces: the token
+    ids, and the names of the first tokens. likely: for each token after the prompt, and for the
+    next token, the likeliest tokens and their probabilities, before temperature and filters.
+    chances: the probabilities of the tokens after the prompt. logits: (1, V), for the next token.
+    number: the index of the recording.
     """
 
     name: str
     prompt_text: str
-    opened: LoadedModel
+    loaded: LoadedModel
     continuation: Continuation
     prompt: int
     growing: LiveGeneration = field(default_factory=LiveGeneration)
@@ -217,21 +218,21 @@ class LiveText:
         return self.growing.missed
 
     def is_prompt(self, prompt: str) -> bool:
-        """Return whether the text is this prompt, without any token added."""
+        """Return whether the text is exactly this prompt, with no token added."""
         return self.prompt_text == prompt and len(self.ids) == self.prompt
 
     def recording(self, tokens: int) -> Recording:
-        """Return the first tokens as a recording of a single pass."""
-        self.pieces += self.opened.pieces(self.ids[len(self.pieces) :])
+        """Return a recording of a single pass on the first `tokens` tokens."""
+        self.pieces += self.loaded.pieces(self.ids[len(self.pieces) :])
         recording = self.growing.recording(tokens)
-        self.continuation.name(recording, self.pieces[:tokens])
+        self.continuation.name_tokens(recording, self.pieces[:tokens])
         return recording
 
     def text(self, tokens: int) -> Text:
-        """Return the calls on the first tokens.
+        """Return the calls on the first `tokens` tokens.
 
         Raises:
-            ArgumentError: no tokens, or more than there are.
+            ArgumentError: `tokens` is less than 1, or more than the tokens so far.
         """
         recording = self.recording(tokens)
         return Text("the text", list(recording), prompt=self.prompt, sides=recording.sides)

@@ -1,7 +1,7 @@
 """The data that every standalone page has: texts, tokens, images, thumbnails and scores.
 
-It consists of parts in the format of `wire.packed`, each after its length, which are deflated
-together. Data that several calls share, such as tokens, is stored once.
+The data consists of parts in the format of `wire.packed`, each after its length. All parts are
+deflated together. Data that several calls share, such as tokens, is stored once.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from heedful.views.explorer.stored_inputs import StoredInputs
 from heedful.views.explorer.text import image_axes, image_data, image_of, image_size
 from heedful.views.explorer.wire import packed, unpacked
 
-THUMBNAILS = 0.25  # of the limit: the share of the thumbnails before they become smaller
+THUMBNAILS = 0.25  # share of the file's limit above which thumbnails become smaller
 
 
 class Head(NamedTuple):
-    """A head of a call: the call, the head's index in it, and the score of its kind, 0 to 1."""
+    """A head: the indices of its call, its index in the call, and the score of its kind, 0 to 1."""
 
     indices: Indices
-    place: int
+    head_index: int
     strength: float
 
 
@@ -73,25 +73,25 @@ class FileContents:
         self._parts = Parts()
         self.heads: list[Head] = []
         self.inputs: dict[Indices, StoredInputs] = {}
-        self.wrong: dict[Indices, str] = {}
+        self.errors: dict[Indices, str] = {}
         side, pixels = self._side(room), image_size([call for _, call in self._calls], room / 4)
         weights = [call.shape[0] * call.shape[1] * call.shape[2] for _, call in self._calls]
-        total, before = max(1, sum(weights)), 0
+        total, completed = max(1, sum(weights)), 0
         for (indices, call), size in zip(self._calls, weights, strict=True):
 
-            def tell(share: float, before: int = before, size: int = size) -> None:
-                progress((before + share * size) / total)
+            def report(share: float, start: int = completed, size: int = size) -> None:
+                progress((start + share * size) / total)
 
             try:
-                about, arrays = self._read(indices, side, bits, tell)
+                about, arrays = self._read(indices, side, bits, report)
             except HeedfulError as error:  # a refuted call: the page shows the error instead
                 about, arrays = {"wrong": " ".join(str(error).split())}, {}
-                self.wrong[indices] = about["wrong"]
+                self.errors[indices] = about["wrong"]
             self._parts.add(f"call {call_id(indices)}", about | self._axes(call, pixels), **arrays)
-            before += size
+            completed += size
 
     def deflated(self, file: dict[str, Any]) -> bytes:
-        """Return all parts, each after its length, and `file`, the description of the file."""
+        """Return all parts, deflated; the last describes the page, and has `file` as a field."""
         about, _ = unpacked(Handlers(self.catalogue).about())
         deflate, pieces = zlib.compressobj(6), []
         for part in (*self._parts.parts, packed({"part": "about", **about, "file": file})):
@@ -99,24 +99,24 @@ class FileContents:
         return b"".join(pieces) + deflate.flush()
 
     def _side(self, room: float) -> int:
-        """Return the size of a thumbnail, which is smaller if there are thousands of heads."""
+        """Return the maximum side of a thumbnail in pixels; smaller for thousands of heads."""
         heads = sum(call.shape[0] for _, call in self._calls)
         sides = (SMALL, SMALL // 2, SMALL // 4)
         return next((side for side in sides if 2 * heads * side**2 <= THUMBNAILS * room), sides[-1])
 
     def _read(
-        self, indices: Indices, side: int, bits: int, tell: OnProgress
+        self, indices: Indices, side: int, bits: int, report: OnProgress
     ) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Collect the heads of a call: kinds, scores, thumbnails and attention inputs."""
         call, chance_scores = self.catalogue.scored(*indices)
         gathering, thumbnails = ScoreGatherer(call, chance_scores), Thumbnails(call, side)
-        gathering.add_rows(range(call.shape[1]), thumbnails, Progress(tell))
+        gathering.add_rows(range(call.shape[1]), thumbnails, Progress(report))
         kinds, numbers = head_data(call, gathering.evidence())
-        small = _half_up(thumbnails.result()).masked_fill(thumbnails.hidden(call), torch.nan)
+        small = _half_up(thumbnails.result()).masked_fill(thumbnails.fully_masked(call), torch.nan)
         inputs = StoredInputs(call_id(indices), self.catalogue.call(*indices), bits)
-        for place, kind in enumerate(kinds):
-            strength = float(numbers[kind][place]) if kind in numbers else 0.0
-            self.heads.append(Head(indices, place, strength))
+        for head_index, kind in enumerate(kinds):
+            strength = float(numbers[kind][head_index]) if kind in numbers else 0.0
+            self.heads.append(Head(indices, head_index, strength))
         self.inputs[indices] = inputs
         return {"kinds": kinds, "inputs": inputs.about()}, {**numbers, "small": small}
 

@@ -1,15 +1,17 @@
 """Generation in the page: a model continues a text, token by token, while the page shows its maps.
 
-A call of a live text has four indices, "r.t.c.T": recording, text, call and number of tokens. A
-causal row never changes, so the map of the first T tokens is the same whatever follows: a response
-for a given T can be cached, and may arrive late. The page polls `status` for the number of tokens.
-Choosing another token starts a new recording with the rows before it; the old recording remains.
+A call of a live text has four indices, "r.t.c.T": recording, text, call and number of tokens. The
+rows of a causal map never change, so the map of the first T tokens does not depend on later tokens.
+A response for T tokens can thus be cached, and may arrive late. The page polls `status` for the
+number of tokens. If the user chooses another token, a new recording starts with the rows before
+that token. The old recording remains.
 
-A server has one generation. If a second tab starts one, the first ends and remains as a recording;
-both tabs get the status of the new one. Without requests, as when the tab is closed, it stops.
+A server has one generation at a time. If a second tab starts another, the first ends and remains as
+a recording. Both tabs get the status of the new one. A generation stops `UNWATCHED` seconds after
+the last request.
 
-Each start and each choice resets the random generator to the seed: the text continues as in
-`heedful generate` with the same text so far, seed and options.
+Each start and each choice of a token resets the random generator to the seed. So the text continues
+as `heedful generate` would continue it, with the same seed and options.
 """
 
 from __future__ import annotations
@@ -39,14 +41,14 @@ from heedful.views.explorer.jobs import errors_to
 from heedful.views.explorer.request import Request
 from heedful.views.explorer.wire import packed
 
-ALTERNATIVES = 10  # likely tokens that are listed beside the chosen one
-UNWATCHED = 20.0  # seconds without a request, then generation stops; a hidden tab polls slowly
+ALTERNATIVES = 10  # likely tokens that are listed besides the chosen one
+UNWATCHED = 20.0  # seconds without a request until generation stops: a hidden tab polls slowly
 ACTIONS = ("begin", "on", "stop", "choose")
 
 
 @dataclasses.dataclass(frozen=True)
 class GenerationOptions(Sampling):
-    """The options of a generation, those of `heedful generate`.
+    """The options of a generation, as in `heedful generate`.
 
     >>> GenerationOptions(tokens=40).temperature
     0.8
@@ -57,7 +59,7 @@ class GenerationOptions(Sampling):
 
     @property
     def sampling(self) -> Sampling:
-        """The options that choose a token."""
+        """The options by which a token is chosen."""
         names = (option.name for option in dataclasses.fields(Sampling))
         return Sampling(**{name: getattr(self, name) for name in names})
 
@@ -66,16 +68,18 @@ class Generation:
     """The generation of a server: the live text and the actions of the page.
 
     Args:
-        opened: the model.
-        catalogue: where each new text is added as a recording.
+        loaded: the model.
+        catalogue: each new text is added to it as a recording.
         prompt: the first prompt, which may be empty.
 
     Raises:
         ArgumentError: a model that continues no text.
+        TextError: a prompt that is longer than the context.
+        RunError: a model without recordable attention.
     """
 
-    def __init__(self, opened: LoadedModel, catalogue: Catalogue, prompt: str = "") -> None:
-        self._opened, self._catalogue = opened, catalogue
+    def __init__(self, loaded: LoadedModel, catalogue: Catalogue, prompt: str = "") -> None:
+        self._loaded, self._catalogue = loaded, catalogue
         self._sampling = Sampling()
         self._seed: int | None = None
         self._generator: torch.Generator | None = None
@@ -91,37 +95,37 @@ class Generation:
     @property
     def about(self) -> dict[str, Any]:
         """The name of the model, and the options with their defaults and help texts."""
-        fields = dataclasses.fields(GenerationOptions)
-        sentences = {field.name: field.metadata["sentence"] for field in fields}
+        options = dataclasses.fields(GenerationOptions)
+        sentences = {option.name: option.metadata["sentence"] for option in options}
         first = {name: sentences[name] for name in ("tokens", "temperature")}
         return {
-            "model": self._opened.directory.name, "wishes": GenerationOptions().to_dict(),
+            "model": self._loaded.directory.name, "wishes": GenerationOptions().to_dict(),
             "says": first | sentences,
         }  # fmt: skip
 
-    def do(self, action: str, words: Any) -> bytes:
+    def do(self, action: str, fields: Any) -> bytes:
         """Run one of `ACTIONS` with the fields of a request; return the status.
 
         Raises:
             ArgumentError: a missing or malformed field.
-            HeedfulError: a prompt that cannot be read.
+            HeedfulError: a prompt that the model cannot read.
         """
-        if not isinstance(words, dict):
-            raise ArgumentError(f"a {type(words).__name__}", expected="a JSON object")
+        if not isinstance(fields, dict):
+            raise ArgumentError(f"a {type(fields).__name__}", expected="a JSON object")
         if action == "begin":
-            prompt = words.get("prompt")
+            prompt = fields.get("prompt")
             if not isinstance(prompt, str):
                 raise ArgumentError(f"prompt {prompt!r}", expected="a text")
-            options = _options(words)
+            options = _options(fields)
             if not self._text.is_prompt(prompt):
                 self._begin(prompt)
             self._run(options)
         elif action == "choose":
-            options = _options(words)
-            self._choose(words.get("at"), words.get("token"))
+            options = _options(fields)
+            self._choose(fields.get("at"), fields.get("token"))
             self._run(options)
         elif action == "on":
-            self._run(_options(words))
+            self._run(_options(fields))
         else:
             self._remaining = 0
         return self.status()
@@ -138,22 +142,22 @@ class Generation:
         return packed(about, chances=torch.tensor(text.chances, dtype=torch.float32, device="cpu"))
 
     def alternatives(self, position: Any) -> bytes:
-        """Return the likeliest other tokens at a position, from the end of the prompt to the next.
+        """Return the likeliest tokens at a position, except its token, and their probabilities.
 
         Raises:
-            ArgumentError: a position outside this range.
+            ArgumentError: a position in the prompt, or after that of the next token.
         """
         ids, chances = self._likely(position)
         chosen = self._text.ids[position] if position < len(self._text.ids) else None
         others = [n for n, token in enumerate(ids) if token != chosen][:ALTERNATIVES]
-        pieces = self._opened.pieces([ids[n] for n in others])
+        pieces = self._loaded.pieces([ids[n] for n in others])
         return packed(
             {"at": position, "ids": [ids[n] for n in others], "pieces": pieces},
             chances=torch.tensor([chances[n] for n in others], dtype=torch.float32, device="cpu"),
         )
 
     def work(self, may_continue: Callable[[], bool] = lambda: True) -> bool:
-        """Add tokens while `may_continue()` is true; return whether any were to be added."""
+        """Add tokens while `may_continue()` is true; return False if there were none to add."""
         if not self._remaining:
             return False
         with errors_to(lambda error: self._end(str(error))):
@@ -167,9 +171,9 @@ class Generation:
         return True
 
     def _begin(self, prompt: str) -> None:
-        model = continuation(self._opened, prompt)
+        model = continuation(self._loaded, prompt)
         name = title_of(prompt) or "empty prompt"
-        text = LiveText(name, prompt, self._opened, model, len(model.ids))
+        text = LiveText(name, prompt, self._loaded, model, len(model.ids))
         self._read(text, model.ids)
         if not text.growing.tokens:
             raise RunError(
@@ -184,12 +188,12 @@ class Generation:
         return self._text.continuation
 
     def _add(self, text: LiveText, name: str) -> None:
-        """Make a text the live one, and add it to the catalogue."""
+        """Make `text` the live text, and add it to the catalogue."""
         text.number = self._catalogue.add_live(name, text)
         self._text, self._why, self._generator = text, "", None
 
     def _run(self, options: GenerationOptions) -> None:
-        """Start or resume; changed options reset the random generator to the seed."""
+        """Start or resume; another seed or sampling option resets the random generator."""
         changed = options.sampling != self._sampling
         if self._generator is None or changed or options.seed not in (None, self._seed):
             begins = len(self._text.ids) == self._text.prompt
@@ -206,52 +210,52 @@ class Generation:
         self._last_request = time.monotonic()
 
     def _choose(self, position: Any, token: Any) -> None:
-        """Truncate the text before a position, and append another token."""
+        """Start a new text: the tokens before a position, then another token."""
         ids, chances = self._likely(position)
         if not is_integer(token) or token not in ids:
             expected = f"one of the likeliest tokens at position {position}"
             raise ArgumentError(f"token {token!r}", expected=expected)
-        text, most = self._text, self._continuation.context_length
-        if most is not None and position >= most:
-            expected = f"a position below {most:,}, the model's context length"
+        text, limit = self._text, self._continuation.context_length
+        if limit is not None and position >= limit:
+            expected = f"a position below {limit:,}, the model's context length"
             raise ArgumentError(f"a token at position {position:,}", expected=expected)
         self._remaining = 0
         start = position - text.prompt
-        [piece] = self._opened.pieces([token])
+        [piece] = self._loaded.pieces([token])
         new = dataclasses.replace(
             text, growing=LiveGeneration(), ids=text.ids[:position], pieces=[],
             likely=text.likely[: start + 1], chances=text.chances[:start],
         )  # fmt: skip
         if self._continuation.cut(position, position + 1):
-            new.growing = text.growing.until(position)  # else the model reads the text again
+            new.growing = text.growing.until(position)  # else the model must read the text again
         new.chances.append(chances[ids.index(token)])
         self._read(new, [token])
         self._add(new, f"{text.name}, {position}: {piece}")
 
     def _step(self, recording: Recording) -> None:
-        """Add a token, or set the reason why there is none."""
+        """Add a token, or end the generation with a reason."""
         if self._is_full:
             length = self._continuation.context_length
             self._end(f"the model’s context of {length:,} tokens is full")
             return
         text = self._text
-        before = _row(text.ids).to(text.logits.device)
-        token = int(self._sampling.choose(text.logits, before, self._generator))
+        previous = _row(text.ids).to(text.logits.device)
+        token = int(self._sampling.choose(text.logits, previous, self._generator))
         if token in self._continuation.ends:
             self._end("the model ended the text here")
             return
         chance = float(text.logits.float().softmax(-1)[0, token])
         self._append(text, [token], recording)
-        text.chances.append(chance)  # not if the model failed to read the token
+        text.chances.append(chance)  # after `_append`, which may raise
         self._remaining -= 1
 
     @property
     def _is_full(self) -> bool:
-        most = self._continuation.context_length
-        return most is not None and len(self._text.ids) >= most
+        limit = self._continuation.context_length
+        return limit is not None and len(self._text.ids) >= limit
 
     def _read(self, text: LiveText, ids: list[int]) -> None:
-        """Append tokens in a new recording."""
+        """Run the model on new tokens in a new recording, and append them."""
         with torch.inference_mode(), record(text.continuation.model) as recording:
             self._append(text, ids, recording)
         text.growing.missed |= recording.missed
@@ -279,10 +283,10 @@ class Generation:
 
 
 def recording_file(catalogue: Catalogue, request: Request) -> bytes:
-    """Return the recording file of a live text; its fourth index is the number of tokens.
+    """Return a live text as a recording file; the fourth index is the number of tokens.
 
     Raises:
-        ArgumentError: a call without a number of tokens.
+        ArgumentError: indices without a number of tokens.
     """
     indices = request.indices()
     if len(indices) != 4:
@@ -291,9 +295,9 @@ def recording_file(catalogue: Catalogue, request: Request) -> bytes:
         return catalogue.recording(indices[0], indices[3]).save(Path(folder) / "text").read_bytes()
 
 
-def _options(words: dict[str, Any]) -> GenerationOptions:
+def _options(fields: dict[str, Any]) -> GenerationOptions:
     names = {option.name for option in dataclasses.fields(GenerationOptions)}
-    return GenerationOptions.from_dict({name: words[name] for name in words if name in names})
+    return GenerationOptions.from_dict({name: fields[name] for name in fields if name in names})
 
 
 def _row(ids: Iterable[int]) -> Tensor:

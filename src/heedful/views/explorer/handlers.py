@@ -2,7 +2,7 @@
 
 The field `word` of a response is "exact", "sampled" (computed from some of the queries), "half
 precision" or "not computed yet". While a job computes the exact numbers, `done` is its completed
-share; `note` is its error if it failed. Indices start from 0; heads have the model's numbers.
+share. If the job failed, `note` is its error. Indices start from 0; heads have the model's numbers.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from heedful.views.explorer.text import image_data, image_of
 from heedful.views.explorer.tiles import Pyramid, Tile
 from heedful.views.explorer.wire import packed
 
-WHOLE_ROWS = 1 << 26  # weights of rows that are computed at once if their sums are missing
-TOKENS, PART, RIVALS, STRONGEST = 4096, 1 << 20, 8, 1000  # upper limits of a response
-LONGEST = 200  # characters of a token that are sent; the page shows the full length
-FOUND = 1000  # search results that are sent
+WHOLE_ROWS = 1 << 26  # up to so many weights, rows are computed at once, without sums
+TOKENS, PART, RIVALS, STRONGEST = 4096, 1 << 20, 8, 1000  # per response, at most
+LONGEST = 200  # characters of a token that are sent; the page shows its full length
+MATCHES = 1000  # search results that are sent
 SAMPLED = 64  # queries of a sampled column
 JOBS, TILES = 4000, 64  # cached jobs, of some kilobytes each, and cached sampled tiles
 PYRAMIDS = 4  # cached pyramids: at 131,072 tokens, each takes 64 MB
-PARTS = ("product", "scaled", "capped", "bias", "score", "log_sum_exp", "weight", "sink")
+TERMS = ("product", "scaled", "capped", "bias", "score", "log_sum_exp", "weight", "sink")
 
 
 class Handlers:
@@ -55,26 +55,26 @@ class Handlers:
             lambda indices, tile: tiles.sampled(catalogue.call(*indices), tile)
         )
 
-    def handle(self, endpoint: str, words: Mapping[str, str]) -> bytes:
+    def handle(self, endpoint: str, parameters: Mapping[str, str]) -> bytes:
         """Return the response of one of `ENDPOINTS` to the parameters of a request.
 
         Raises:
             LookupError: an unknown endpoint.
             HeedfulError: a missing or malformed parameter, or a call that cannot be shown.
         """
-        return ENDPOINTS[endpoint](self, Request(words))
+        return ENDPOINTS[endpoint](self, Request(parameters))
 
     def about(self) -> bytes:
         """Return all recordings with their texts and calls, and the meaning of each head score."""
         words = {name: score._asdict() for name, score in SCORES.items()}
-        steps = [step._asdict() for step in self.catalogue.moments]
+        steps = [step._asdict() for step in self.catalogue.training_steps]
         return packed({
             "recordings": self.catalogue.about(), "words": words, "model": self.model,
             "written": self.generation, "moments": steps,
         })  # fmt: skip
 
     def tokens(self, request: Request) -> bytes:
-        """Return the text of some queries or keys, or null if it is unknown."""
+        """Return the tokens of a range of queries or keys, or null if they are unknown."""
         indices, axis, size = self._axis(request)
         start = request.number("start", size + 1)
         stop = request.number("stop", 10**12, start)
@@ -96,7 +96,7 @@ class Handlers:
         return packed(head, **arrays)
 
     def find(self, request: Request) -> bytes:
-        """Return the number of tokens that contain a text, and the first `FOUND` of them.
+        """Return the number of tokens that contain a text, and the first `MATCHES` positions.
 
         Case is ignored. Tokens that equal the text, apart from white space, come first.
         """
@@ -107,30 +107,30 @@ class Handlers:
         places.sort(key=lambda i: names[i].strip() != text.strip())
         return packed(
             {"count": len(places)},
-            places=torch.tensor(places[:FOUND], dtype=torch.int32, device="cpu"),
+            places=torch.tensor(places[:MATCHES], dtype=torch.int32, device="cpu"),
         )
 
     def small(self, request: Request) -> bytes:
         """Return the thumbnail of each head: (H, r, c), the largest weight of each cell."""
         overview = self._overview(request.indices())
-        overview.call.checked()
+        overview.call.checked_inputs()
         return packed(self._status(overview), maps=overview.maps())
 
     def scores(self, request: Request) -> bytes:
-        """Return every head's kind and scores; of a long call none at first, then sampled ones."""
+        """Return the kind and scores of each head; for a long call, first none, then sampled."""
         overview = self._overview(request.indices())
         kinds, scores = overview.heads()
         return packed({**self._status(overview), "kinds": kinds}, **scores)
 
     def tile(self, request: Request) -> bytes:
-        """Return the pixels of a tile: exact if it is small or in its pyramid, else sampled."""
+        """Return the pixels of a tile: exact if it is small or its pyramid has it, else sampled."""
         indices, call = self._call(request)
         head, level, row, column = request.numbers("place", 4)
         if head not in call.heads:
             raise ArgumentError(f"head {head}", expected=f"one of {call.heads}")
         tile = Tile(head, level, row, column, request.choice("reduce", "mean", "max"))
         rows, columns = tile.region(call)
-        call.checked()
+        call.checked_inputs()
         if len(rows) * len(columns) <= tiles.CELLS:
             sums = self._missing_sums(indices, [head], rows)
             if not sums:
@@ -146,15 +146,15 @@ class Handlers:
         return packed(self._status(pyramid), tile=self._sampled(indices, tile))
 
     def row(self, request: Request) -> bytes:
-        """Return the weights of a query on all keys, averaged over some heads, (M,)."""
+        """Return the weights of a query on all keys, (M,), averaged over some heads."""
         _, call = self._call(request)
         heads, query = request.heads(call), request.number("at", call.shape[1])
         return packed({"word": "exact"}, weights=_mean(call, heads, [query], None)[0])
 
     def column(self, request: Request) -> bytes:
-        """Return the weights of all queries on a key, averaged over some heads, (N,).
+        """Return the weights of all queries on a key, (N,), averaged over some heads.
 
-        In a sample, queries that were not computed are NaN.
+        In a sampled column, queries that were not computed are NaN.
         """
         indices, call = self._call(request)
         _, N, M = call.shape
@@ -168,7 +168,7 @@ class Handlers:
         return packed(self._status(*sums), weights=weights)
 
     def part(self, request: Request) -> bytes:
-        """Return the weights of a region, (n, m), and which of them are not masked, 0 or 1."""
+        """Return the weights of a region, (n, m), and an array of 0 where masked, else 1."""
         indices, call = self._call(request)
         head, queries, keys = _region(request, call)
         if len(queries) * len(keys) > PART:
@@ -178,9 +178,9 @@ class Handlers:
         region = as_slice(queries), as_slice(keys)
         if self._missing_sums(indices, [head], queries):
             raise RunError("rows that are not computed yet", remedy="request them again later")
-        seen = ~call.masked_cells((1, 1), head, *region)
+        visible = ~call.masked_cells((1, 1), head, *region)
         return packed(
-            {"word": "exact"}, weights=call.weights(head, *region), seen=seen.to(torch.uint8)
+            {"word": "exact"}, weights=call.weights(head, *region), seen=visible.to(torch.uint8)
         )
 
     def cell(self, request: Request) -> bytes:
@@ -192,7 +192,7 @@ class Handlers:
         scores = terms.scores
         best = scores.topk(min(RIVALS, len(scores)))
         visible = best.values > -torch.inf
-        about = {name: getattr(terms, name) for name in PARTS} | {
+        about = {name: getattr(terms, name) for name in TERMS} | {
             "word": "exact", "scale": call.causes.scale, "softcap": call.causes.softcap,
             "seen": int((scores > -torch.inf).sum()), "rank": int((scores > terms.score).sum()) + 1,
             "hidden": terms.score == -torch.inf, "proof": call.proof, "why": call.why,
@@ -213,14 +213,15 @@ class Handlers:
         count = request.number("count", STRONGEST + 1, 1)
         key = ("strongest", indices, head, queries, keys, count)
         job = self._job(key, lambda: Strongest(call, head, queries, keys, count))
-        call.checked()
+        call.checked_inputs()
         return packed({**self._status(job), "cells": [list(cell) for cell in job.cells]})
 
     def segments(self, request: Request) -> bytes:
         """Return the segment shares of each head of a call, or the progress of their job.
 
-        The parameter `keys` has the segments of the keys, as 0-40,50-60;60-80; `queries` those of
-        the queries if they are of another text. The tokens in no segment, if any, come last.
+        The parameter `keys` lists the segments of the keys, as in 0-40,50-60;60-80. In
+        cross-attention, `queries` lists those of the queries. If some tokens are in no segment,
+        they form the last one.
         """
         indices, call = self._call(request)
         _, N, M = call.shape
@@ -251,17 +252,17 @@ class Handlers:
     def _overview(self, indices: Indices) -> Overview:
         if indices not in self._overviews:
             call, chance_scores = self.catalogue.scored(*indices)
-            for shorter in [other for other in self._overviews if other[:3] == indices[:3]]:
-                self.background.remove(self._overviews.pop(shorter))  # of a live text
+            for old in [other for other in self._overviews if other[:3] == indices[:3]]:
+                self.background.remove(self._overviews.pop(old))  # earlier lengths of a live text
             self._overviews[indices] = Overview(call, chance_scores)
         return self._overviews[indices]
 
     def _missing_sums(self, indices: Indices, heads: list[int], queries: range) -> list[Job]:
-        """Return the jobs that must complete before weights of these rows are quick."""
+        """Return the jobs that must compute the row sums before weights of these rows are fast."""
         call = self.catalogue.call(*indices)
         if len(heads) * len(queries) * call.shape[2] <= WHOLE_ROWS:
             return []
-        call.checked()
+        call.checked_inputs()
         jobs = [
             self._job(("sums", indices, head, queries), lambda head=head: Sums(call, head, queries))
             for head in heads
@@ -270,7 +271,7 @@ class Handlers:
         return [job for job in jobs if not job.is_complete]
 
     def _job(self, key: tuple, create: Any) -> Any:
-        """Return the cached job of a key, or create it; drop the least recently used ones."""
+        """Return the cached job of a key, or create it; drop the least recently used jobs."""
         job = self._jobs.pop(key, None) or create()
         self._jobs[key] = job  # the most recently used is last
         pyramids = [cached for cached in self._jobs if cached[0] == "pyramid"]
@@ -280,14 +281,14 @@ class Handlers:
         return job
 
     def _status(self, *jobs: Job) -> dict[str, Any]:
-        """Request the jobs that a response depends on; return its `word`, and their progress."""
+        """Queue the jobs of a response; return its `word`, and the progress of the slowest job."""
         for job in jobs:
             background = self.background
             (background.enqueue if isinstance(job, Overview) else background.prioritize)(job)
         waiting = [job for job in jobs if not job.is_complete]
         if not waiting:
             return {"word": "exact"}
-        return {"word": "sampled", **min(waiting, key=lambda job: job.done).status}
+        return {"word": "sampled", **min(waiting, key=lambda job: job.fraction_done).status}
 
 
 def _mean(call: Call, heads: list[int], queries: Any, keys: Any) -> Tensor:

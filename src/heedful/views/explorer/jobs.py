@@ -1,11 +1,11 @@
 """The thread that answers requests, newest first, and runs background jobs while none waits.
 
-A page that is panned requests tiles faster than they are computed, and shows the latest ones. So
-the newest request comes first, and a request that was cancelled is never started.
+While the user pans a map, the page requests tiles faster than they are computed, and only the
+latest are visible. So the newest request runs first, and a cancelled request never runs.
 
 Background jobs run in steps, so that a request waits for one step at most. Jobs for a visible map
-come first, the newest before the others; then jobs for scores of heads, in the order of their
-requests. A job that fails keeps its error message, and its numbers stay sampled.
+run first, the newest before the others. Jobs for head scores run after them, in the order of their
+requests. If a job fails, it stores its error message, and the page keeps the sampled numbers.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ import torch
 from heedful.errors import HeedfulError, RunError
 
 POLL = 0.5  # seconds between two checks for background work
-REST = 0.05  # seconds without a request before idle work begins: requests come in bursts
+IDLE_DELAY = 0.05  # seconds without a request before idle work starts: requests come in bursts
 
+# a function that works while its argument returns True, and returns whether there was work
 Work = Callable[[Callable[[], bool]], bool]
 
 
 class FaultError(RunError):
-    """An unexpected exception as an error of one line."""
+    """An unexpected exception, reported in one line."""
 
 
 @contextmanager
 def errors_to(report: Callable[[HeedfulError], Any]) -> Iterator[None]:
     """Pass any exception to `report`, so that none ends the thread.
 
-    A library in Rust, such as tokenizers, panics with a `BaseException` that is no `Exception`, and
-    an event loop does not pass `StopIteration` on. So any foreign exception becomes a `FaultError`.
+    A panic in a Rust library raises a `BaseException` that is not an `Exception`. An asyncio future
+    cannot hold a `StopIteration`. So every exception but a `HeedfulError` becomes a `FaultError`.
     """
     try:
         yield
@@ -58,40 +59,44 @@ def as_heedful_error(error: BaseException) -> HeedfulError:
 class Job(ABC):
     """Background work in steps of a few tenths of a second at most; subclasses define `steps`.
 
-    done: the completed share, 0 to 1. is_complete: whether all steps ran. failed: the error, or "".
+    fraction_done: the completed share, 0 to 1. is_complete: whether all steps ran. error: the
+    message of the error that ended the job, or "".
     """
 
-    done = 0.0
+    fraction_done = 0.0
     is_complete = False
-    failed = ""
+    error = ""
     _steps: Iterator[None] | None = None
 
     @abstractmethod
     def steps(self) -> Iterator[None]:
         """Do the work, and yield after each step."""
 
-    def build(self, may_continue: Callable[[], bool] = lambda: True) -> bool:
-        """Run steps while `may_continue()` is true; the next call resumes. Return `is_complete`."""
+    def run_steps(self, may_continue: Callable[[], bool] = lambda: True) -> bool:
+        """Run steps while `may_continue()` is true; the next call resumes. Return `is_complete`.
+
+        If a step raises an exception, `error` stores its message, and it is raised again.
+        """
         if self._steps is None:
             self._steps = self.steps()
-        while not self.is_complete and not self.failed and may_continue():
+        while not self.is_complete and not self.error and may_continue():
             try:
                 next(self._steps)
             except StopIteration:
-                self.done, self.is_complete = 1.0, True
+                self.fraction_done, self.is_complete = 1.0, True
             except BaseException as error:
-                self.failed = _message(error)
+                self.error = _message(error)
                 raise
         return self.is_complete
 
     @property
     def status(self) -> dict[str, object]:
-        """The fields of a response: the completed share, and the error if the job failed."""
-        return {"note": self.failed, "done": 1.0} if self.failed else {"done": self.done}
+        """The fields of a response: the completed share (1 after an error), and any error."""
+        return {"note": self.error, "done": 1.0} if self.error else {"done": self.fraction_done}
 
 
 def bands(queries: range, width: int, weights: int) -> Iterator[tuple[float, range]]:
-    """Yield runs of rows with at most `weights` weights each, after the share completed with it.
+    """Yield runs of rows with at most `weights` weights, each with the share of rows up to its end.
 
     >>> list(bands(range(5), 10, 20))
     [(0.4, range(0, 2)), (0.8, range(2, 4)), (1.0, range(4, 5))]
@@ -103,7 +108,7 @@ def bands(queries: range, width: int, weights: int) -> Iterator[tuple[float, ran
 
 
 class Background:
-    """The jobs that wait to be run."""
+    """The queue of jobs."""
 
     def __init__(self) -> None:
         self._visible: list[Job] = []
@@ -111,13 +116,13 @@ class Background:
 
     def prioritize(self, job: Job) -> None:
         """Run this job next, because the page shows it."""
-        if not job.is_complete and not job.failed:
+        if not job.is_complete and not job.error:
             self.remove(job)
             self._visible = [*self._visible, job]
 
     def enqueue(self, job: Job) -> None:
         """Run this job after all visible and all earlier ones."""
-        if not job.is_complete and not job.failed and job not in self._queued:
+        if not job.is_complete and not job.error and job not in self._queued:
             self._queued.append(job)
 
     def remove(self, job: Job) -> None:
@@ -131,10 +136,10 @@ class Background:
         if not waiting:
             return False
         job = self._visible[-1] if self._visible else self._queued[0]
-        is_over = True  # also if an exception comes before the job's first step
-        with errors_to(lambda _: None), _spare_core():  # the job keeps the message for responses
-            job.build(may_continue)
-            is_over = job.is_complete or bool(job.failed)
+        is_over = True  # also if the job raises
+        with errors_to(lambda _: None), _spare_core():  # the job stores it for responses
+            job.run_steps(may_continue)
+            is_over = job.is_complete or bool(job.error)
         if is_over:
             waiting.remove(job)
         return True
@@ -142,7 +147,7 @@ class Background:
 
 @contextmanager
 def _spare_core() -> Iterator[None]:
-    """Use one thread less, so that the browser has a core to draw on."""
+    """Use one thread fewer, which leaves a core to the browser."""
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads - 1))
     try:
@@ -168,9 +173,9 @@ class Worker:
     """A thread with a stack of requests.
 
     Args:
-        idle: background work, called while no request waits, and again as long as it returns True.
-            Its argument is a function that returns whether it may continue.
-        watched: work whose progress a page shows; comes before `idle`, and without a rest.
+        idle: background work. It is called while no request waits, after `IDLE_DELAY`, and again
+            without a pause if it returned True.
+        watched: work that a page watches. It is called like `idle`, but first and without delay.
     """
 
     def __init__(self, idle: Work = no_work, *, watched: Work = no_work) -> None:
@@ -181,7 +186,7 @@ class Worker:
         self._thread.start()
 
     def submit(self, work: Callable[[], Any]) -> Future:
-        """Return a future of the result of `work()` or its `HeedfulError`; it can be cancelled."""
+        """Return a future of the result of `work()` or its error; the future can be cancelled."""
         future: Future = Future()
         with self._changed:
             if self._ended:
@@ -214,7 +219,7 @@ class Worker:
             if request is not None:
                 _fulfil(*request)
                 if not self._watched(self._may_continue):
-                    self._wait(REST)
+                    self._wait(IDLE_DELAY)
             elif self._watched(self._may_continue):
                 continue
             elif not self._idle(self._may_continue):

@@ -1,7 +1,7 @@
 """The page as one standalone file, which opens in any browser without a network.
 
-The page computes weights from query, key and log-sum-exp of a head. The limit of the file decides
-for how many heads these are stored; every head has a thumbnail and scores (`file_contents.py`).
+The page computes the weights of a head from its query, key and log-sum-exps. As many heads have
+these as the size limit allows; every head has a thumbnail and scores (`file_contents.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from heedful.views.explorer.stored_inputs import SINGLE, size_of
 
 PAGE = Path(__file__).parent / "page"
 STANDALONE = "standalone"  # the style sheet of a page in its own window
-SHEETS = (  # in CSS order: of equal rules the last counts
+SHEETS = (  # in CSS order: of conflicting rules, the last applies
     "base", "toolbar", "heads", "map", "weight", "glossary", "text", "image", "segments",
     "generation", "training_steps", STANDALONE, "tour",
 )  # fmt: skip
@@ -58,7 +58,7 @@ def write(
         catalogue: the recordings to show.
         title: the title of the page.
         progress: called with the completed share, 0 to 1.
-        limit: the maximal size in MB. Heads with the highest scores are stored first; heads whose
+        limit: the maximum size in MB. Heads with the highest scores are stored first; heads whose
             query and key do not fit have only a thumbnail and scores.
         view: the initial view, the part of its address after "#".
 
@@ -71,7 +71,7 @@ def write(
     contents = FileContents(catalogue, room, bits, sub_progress(progress, 0, 2))
     begin, end = shell(title, ENTRY, styles(), view)
     with atomic_write(path) as file:
-        # no module script: from a file, browsers start no module worker
+        # in a page from a file, browsers start no module worker
         worker = element("worker", one_script(WORKER).replace("export ", "").encode())
         fixed = [begin, worker, *NUMBERS, end, base64.b64encode(contents.deflated({}))]
         remaining = room - RESERVED - sum(map(len, fixed))
@@ -89,10 +89,7 @@ def write(
 
 
 def _bits(catalogue: Catalogue, room: int) -> int:
-    """Return the bits per number: 32 if they take little room, else 16 if all heads fit, else 15.
-
-    If not all heads fit, one bit less stores more heads.
-    """
+    """Return the bits per number: 32 if they need little room, else 16 if all heads fit, or 15."""
     calls = [call for _, call in catalogue.calls()]
     needed = {bits: sum(size_of(call, bits) for call in calls) for bits in (SINGLE, 16)}
     if needed[SINGLE] <= room / 4:
@@ -108,11 +105,11 @@ def _write_inputs(
     stored = []
 
     def key(head: Head) -> tuple[bool, float]:
-        # calls with one query come last: they store many keys, and the stitched map has their rows
+        # calls with one query come last: they have many keys, and the stitched map has their rows
         return contents.inputs[head.indices].call.shape[1] == 1, -head.strength
 
     for number, head in enumerate(sorted(contents.heads, key=key)):
-        parts = contents.inputs[head.indices].parts(head.place)
+        parts = contents.inputs[head.indices].parts(head.head_index)
         # only the most significant bytes repeat, so run-length encoding suffices
         new = [element(name, parts[name], zlib.Z_RLE) for name in parts.keys() - written]
         if (size := sum(map(len, new))) <= room:
@@ -127,24 +124,26 @@ def _write_inputs(
 
 
 def _about(contents: FileContents, stored: list[Head], bits: int) -> dict[str, Any]:
-    """Return the description of the file: which weights it has, and their deviation."""
+    """Return the description of the file: for which heads it has weights, and how exact."""
     inputs = [contents.inputs[indices] for indices in {head.indices for head in stored}]
-    deviation = 0.0 if bits == SINGLE else max((each.difference for each in inputs), default=0.0)
-    count, words = len(contents.heads), []
-    if wrong := len(contents.wrong):
-        words.append(f"{wrong} of {len(contents.catalogue.calls())} calls cannot be shown; "
-                     "the page gives the reason for each.")  # fmt: skip
+    deviation = 0.0 if bits == SINGLE else max((entry.difference for entry in inputs), default=0.0)
+    count, sentences = len(contents.heads), []
+    if errors := len(contents.errors):
+        sentences.append(f"{errors} of {len(contents.catalogue.calls())} calls cannot be shown; "
+                         "the page gives the reason for each.")  # fmt: skip
     if len(stored) < count:
-        words.append(
+        sentences.append(
             f"This page computes the weights of {len(stored):,} of {count:,} heads; the rest have "
             "a thumbnail and scores. A larger --limit adds heads; the recording has every weight."
         )
     elif count:
-        words.append("This page computes every weight.")
+        sentences.append("This page computes every weight.")
     if deviation:
-        words.append("Queries and keys are rounded; in the rows that were compared, weights differ "
-                     f"from the recording's by at most {_rounded_up(deviation)}.")  # fmt: skip
-    return {"said": " ".join(words), "difference": deviation}
+        sentences.append(
+            "Queries and keys are rounded; in the rows that were compared, weights differ "
+            f"from the recording's by at most {_rounded_up(deviation)}."
+        )
+    return {"said": " ".join(sentences), "difference": deviation}
 
 
 def _rounded_up(difference: float) -> str:

@@ -22,10 +22,10 @@ from heedful.recording.heads import heads_with
 from heedful.views.explorer import tiles
 from heedful.views.explorer.jobs import Job, bands
 
-SMALL = 32  # pixels of a side of a thumbnail, at most
-FEW = 1 << 23  # weights of a call whose scores are computed at once
-SAMPLED = 1 << 25  # weights from which thumbnails are sampled, unless rows are very long
-RUNS, RUN = 8, 16  # number and length of the runs of queries from which scores are estimated
+SMALL = 32  # maximum side of a thumbnail, in pixels
+FEW = 1 << 23  # maximum number of weights of a call that is scored at once
+SAMPLED = 1 << 25  # maximum number of weights in a sample, unless rows are very long
+RUNS, RUN = 8, 16  # number and length of the runs of queries in a sample for scores
 BAND = 1 << 20  # weights per step
 
 
@@ -33,7 +33,7 @@ class Overview(Job):
     """Thumbnails and scores of the heads of a call: sampled, then exact.
 
     Args:
-        call: the call; in an encoder–decoder, with token ids only where they are reliable.
+        call: the call, with token ids only if they are reliable.
         chance_scores: the cache of chance scores, shared by the calls of a text.
     """
 
@@ -43,14 +43,14 @@ class Overview(Job):
         self._numbers: dict[str, ScoreEvidence] = {}
         self._maps: Tensor | None = None
         if call.proof == "refuted":  # there is nothing to compute
-            self.done, self.is_complete = 1.0, True
+            self.fraction_done, self.is_complete = 1.0, True
         elif math.prod(call.shape) <= FEW:
             self._maps = call.heatmap(SMALL, reduce="max")
             self._numbers, self._has_scores = evidence(call, chance_scores), [True] * call.shape[0]
-            self.done, self.is_complete = 1.0, True
+            self.fraction_done, self.is_complete = 1.0, True
 
     def maps(self) -> Tensor:
-        """Return the thumbnails, (H, r, c), the maximum of each cell; sampled until complete."""
+        """Return the thumbnails, (H, r, c): the maximum of each cell; sampled until complete."""
         if self._maps is None:
             self._maps = self._sampled()
         return self._maps
@@ -58,8 +58,8 @@ class Overview(Job):
     def heads(self) -> tuple[list[str], dict[str, Tensor]]:
         """Return the kind of each head and its numbers; "" and NaN for heads not yet scored.
 
-        The numbers are the scores and means by their names. Each score also has "chance …", its
-        expectation for shuffled keys, and "queries …", the number of queries it is based on.
+        The numbers are the scores and means by name. For each score, "chance …" is its expectation
+        if the keys are shuffled, and "queries …" is the number of queries that it averages over.
         """
         kinds, numbers = head_data(self.call, self._numbers)
         pairs = zip(kinds, self._has_scores, strict=True)
@@ -76,17 +76,17 @@ class Overview(Job):
             thumbnails = Thumbnails(self.call)
             runs = [run for _, run in bands(range(N), M, BAND)]
             for share in self._score(i, runs, thumbnails):
-                self.done = (i + share) / H
+                self.fraction_done = (i + share) / H
                 yield
             maps[i] = thumbnails.result()[0]
 
     def _score(self, i: int, runs: list[range], *others: Statistic) -> Iterator[float]:
         """Score a head on runs of queries; after each run, yield the completed share."""
-        gathering = ScoreGatherer(self.call, self._chance_scores, slice(i, i + 1))
+        gatherer = ScoreGatherer(self.call, self._chance_scores, slice(i, i + 1))
         for number, run in enumerate(runs):
-            gathering.add_rows(run, *others)
+            gatherer.add_rows(run, *others)
             yield (number + 1) / len(runs)
-        self._store(i, gathering.evidence())
+        self._store(i, gatherer.evidence())
 
     def _store(self, i: int, scores: dict[str, ScoreEvidence]) -> None:
         H = len(self._has_scores)
@@ -134,7 +134,7 @@ class Thumbnails(Statistic):
 
     Args:
         call: the call.
-        side: the maximal number of pixels of a side.
+        side: the maximum side of a thumbnail, in pixels.
     """
 
     def __init__(self, call: Call, side: int = SMALL) -> None:
@@ -157,7 +157,7 @@ class Thumbnails(Statistic):
         part.copy_(torch.maximum(part, cells))
 
     def merge(self, other: Thumbnails) -> None:
-        """Take the maximum of both."""
+        """Take the maximum of both in each cell."""
         if self._maps is None or other._maps is None:
             self._maps = other._maps if self._maps is None else self._maps
         else:
@@ -167,13 +167,13 @@ class Thumbnails(Statistic):
         """Return the thumbnails, (H, r, c), with 0 in masked cells."""
         return self.required(self._maps).clamp(max=1).cpu()
 
-    def hidden(self, call: Call) -> Tensor:
+    def fully_masked(self, call: Call) -> Tensor:
         """Return which cells are fully masked, (H or 1, r, c)."""
-        return masked_cells(call.checked(), self._cell)
+        return masked_cells(call.checked_inputs(), self._cell)
 
 
 def _pooled(part: Tensor, start: int, cell: int) -> Tensor:
-    """Return the maximum of each cell along the last axis, whose first index is `start`."""
+    """Return the maximum of each cell along the last axis, which begins at index `start`."""
     return tiles.pooled_keys(torch.nn.functional.pad(part, (start % cell, 0)), cell, "max")
 
 

@@ -1,7 +1,7 @@
 """Background jobs on parts of a call: log-sum-exps, largest weights and segment shares.
 
-A segment share is the part of a head's weight on the keys of a marked segment, as computed by
-`recording.segments`. It is a mean over all queries; a long call has none until its job completes.
+A segment share is the weight of a query on the keys of a segment, averaged over the queries of a
+segment, as in `recording.segments`. A long call has no shares until its job has completed.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from heedful.views.explorer.jobs import Job, bands
 from heedful.views.explorer.tiles import visible_keys
 
 BAND = 1 << 22  # weights per step
-SAMPLED = 1 << 23  # weights of a sample among which the largest are searched at once
-FEW = 1 << 23  # weights of a call whose shares are computed at once
-NEARLY = 0.999  # the progress while only the last step is missing
+SAMPLED = 1 << 23  # maximum number of weights that are searched at once
+FEW = 1 << 23  # maximum number of weights of a call whose shares are computed at once
+MAX_PROGRESS = 0.999  # until the job is complete
 
 Cell = tuple[float, int, int]  # a weight, its query and its key
 Segments = list[list[range]]  # the ranges of each segment
 
 
 class Sums(Job):
-    """The log-sum-exps of some rows of a head, without which single weights are slow."""
+    """The log-sum-exps of some rows of a head, which make single weights fast."""
 
     def __init__(self, call: Call, head: int, queries: range) -> None:
         self.call, self.head, self.queries = call, head, queries
 
     def steps(self) -> Iterator[None]:
-        """Compute run after run of rows; the call caches the sums."""
+        """Compute the sums run after run of rows; the call caches them."""
         for share, run in bands(self.queries, self.call.shape[2], BAND):
             self.call.log_sum_exp(self.head, queries=as_slice(run))
-            self.done = share
+            self.fraction_done = share
             yield
 
 
 class Strongest(Job):
-    """The largest weights of a region, descending: of some of its queries, then of all."""
+    """The largest weights of a region, descending; until complete, from a sample of queries."""
 
     def __init__(self, call: Call, head: int, queries: range, keys: range, count: int) -> None:
         self.call, self.head, self.queries, self.keys = call, head, queries, keys
@@ -50,7 +50,7 @@ class Strongest(Job):
         self._best: list[Cell] = []
         self._sampled: list[Cell] | None = None
         if len(queries) * len(keys) <= SAMPLED and call.has_row_sums(head, queries):
-            self.build()
+            self.run_steps()
 
     @property
     def cells(self) -> list[Cell]:
@@ -68,7 +68,7 @@ class Strongest(Job):
         for share, run in bands(self.queries, self._width, BAND):
             keys = visible_keys(self.call, run, self.keys, 1)
             self._best = _largest(self._best + self._largest_of(list(run), keys), self.count)
-            self.done = share
+            self.fraction_done = share
             yield
 
     @property
@@ -100,7 +100,8 @@ def _largest(cells: list[Cell], count: int) -> list[Cell]:
 class Shares(Job):
     """The segment shares of the heads of a call.
 
-    arrays: share, chance (H, A, B), learned and queries (H, A), keys (B,); empty until complete.
+    arrays: share and chance, (H, A, B), learned and queries, (H, A), as in `ops.segments`; keys,
+    (B,), the number of keys. Empty until complete.
 
     Args:
         call: the call; raises if it was refuted.
@@ -110,10 +111,10 @@ class Shares(Job):
     def __init__(self, call: Call, queries: Tensor, keys: Tensor) -> None:
         self.call, self.queries, self.keys = call, queries, keys
         self.arrays: dict[str, Tensor] = {}
-        call.checked()
+        call.checked_inputs()
         H, N, M = call.shape
         if H * N * M <= FEW:
-            self.build()
+            self.run_steps()
 
     def steps(self) -> Iterator[None]:
         """Gather the shares head by head, run after run of rows."""
@@ -123,22 +124,22 @@ class Shares(Job):
             statistic = SegmentShares(self.queries, self.keys)
             for share, run in [*bands(range(N), M, BAND)] or [(1.0, range(N))]:
                 self.call.gather(statistic, heads=slice(i, i + 1), within=run)
-                self.done = min(NEARLY, (i + share) / H)
+                self.fraction_done = min(MAX_PROGRESS, (i + share) / H)
                 yield
             results.append(statistic.result())
         for name in ("share", "chance", "learned", "queries"):
             self.arrays[name] = torch.cat([getattr(result, name) for result in results])
         self.arrays["keys"] = self.keys.sum(dim=-1)
-        del self.queries, self.keys  # the job stays in memory; these masks may be large
+        del self.queries, self.keys  # they may be large, and the job stays cached
 
 
 def shares(call: Call, keys: Segments, queries: Segments | None = None) -> Shares:
-    """Create the job for a call.
+    """Create the job for the segment shares of a call.
 
     Args:
         call: the call.
         keys: the ranges of each segment of the keys.
-        queries: those of the queries; default each query has the segment of its own position.
+        queries: the same for the queries; default: the segment of the key at their position.
     """
     _, N, M = call.shape
     key_segments = _masks(keys, M)

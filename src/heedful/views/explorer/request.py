@@ -13,8 +13,8 @@ NUMBER = re.compile(r"[0-9]{1,12}\Z", re.ASCII)
 LONGEST = 200  # characters of a search text
 SEGMENTS = 60  # at most, in one request
 
-# Indices of a recording, a text in it and a call of that text; for a text that is being generated
-# also the number of tokens
+# The indices of a recording, of a text in it and of a call of that text; for a live text also the
+# number of tokens
 Indices = tuple[int, int, int] | tuple[int, int, int, int]
 
 
@@ -28,27 +28,27 @@ class Request:
     (7, range(3, 5))
     """
 
-    def __init__(self, words: Mapping[str, str]) -> None:
-        self._words = words
+    def __init__(self, parameters: Mapping[str, str]) -> None:
+        self._parameters = parameters
 
     def indices(self) -> Indices:
         """Return the indices of the call."""
-        match [_number(part) for part in self._word("call").split(".")]:
+        match [_number(part) for part in self._value("call").split(".")]:
             case [int(recording), int(text), int(call)]:
                 return recording, text, call
             case [int(recording), int(text), int(call), int(tokens)]:
                 return recording, text, call, tokens
         raise self._error("call", "three whole numbers with points between")
 
-    def number(self, name: str, below: int, least: int = 0) -> int:
-        """Return a whole number in [`least`, `below`)."""
-        number = _number(self._word(name))
-        if number is None or not least <= number < below:
-            raise self._error(name, f"a whole number from {least} to {below - 1}")
+    def number(self, name: str, below: int, minimum: int = 0) -> int:
+        """Return a whole number in [`minimum`, `below`)."""
+        number = _number(self._value(name))
+        if number is None or not minimum <= number < below:
+            raise self._error(name, f"a whole number from {minimum} to {below - 1}")
         return number
 
     def numbers(self, name: str, count: int) -> list[int]:
-        """Return `count` whole numbers that are separated by commas."""
+        """Return `count` whole numbers, separated by commas."""
         numbers = self._list(name)
         if len(numbers) != count:
             raise self._error(name, f"{count} whole numbers with commas between")
@@ -64,16 +64,16 @@ class Request:
         return self._heads("heads", call, len(call.heads))
 
     def run(self, name: str, size: int) -> range:
-        """Return a range of an axis, given as `start-stop`; `stop` is exclusive."""
-        run = _run(self._word(name), size)
+        """Return a range of an axis, written as `start-stop`; `stop` is exclusive."""
+        run = _run(self._value(name), size)
         if run is None:
             raise self._error(name, f"start-stop, whole numbers from 0 to {size}")
         return run
 
     def segments(self, name: str, size: int) -> list[list[range]]:
-        """Return the ranges of each segment of an axis, given as `0-40,50-60;60-80`."""
+        """Return the ranges of each segment of an axis, written as `0-40,50-60;60-80`."""
         segments = []
-        for segment in filter(None, self._word(name).split(";")):
+        for segment in filter(None, self._value(name).split(";")):
             runs = [_run(run, size) for run in segment.split(",")]
             segments.append([run for run in runs if run])
             if len(segments[-1]) < len(runs):
@@ -84,23 +84,23 @@ class Request:
 
     def choice(self, name: str, *choices: str) -> str:
         """Return one of `choices`; the first is the default."""
-        choice = self._words.get(name, choices[0])
+        choice = self._parameters.get(name, choices[0])
         if choice not in choices:
             raise self._error(name, " or ".join(choices))
         return choice
 
     def text(self, name: str) -> str:
         """Return the text of a search."""
-        text = self._word(name)
+        text = self._value(name)
         if not 0 < len(text) <= LONGEST:
             raise self._error(name, f"a text of 1 to {LONGEST} characters")
         return text
 
-    def _heads(self, name: str, call: Call, most: int) -> list[int]:
+    def _heads(self, name: str, call: Call, limit: int) -> list[int]:
         heads = self._list(name)
         recorded = set(call.heads)
         if (
-            not 0 < len(heads) <= most
+            not 0 < len(heads) <= limit
             or len(set(heads)) < len(heads)
             or not recorded.issuperset(heads)
         ):
@@ -109,18 +109,18 @@ class Request:
         return heads
 
     def _list(self, name: str) -> list[int]:
-        numbers = [_number(part) for part in self._word(name).split(",")]
+        numbers = [_number(part) for part in self._value(name).split(",")]
         if None in numbers:
             raise self._error(name, "whole numbers with commas between")
         return [number for number in numbers if number is not None]
 
-    def _word(self, name: str) -> str:
-        if name not in self._words:
+    def _value(self, name: str) -> str:
+        if name not in self._parameters:
             raise ArgumentError(f"a request without {name!r}", expected=f"{name}=…")
-        return self._words[name]
+        return self._parameters[name]
 
     def _error(self, name: str, expected: str) -> ArgumentError:
-        return ArgumentError(f"{name}={reprlib.repr(self._words[name])}", expected=expected)
+        return ArgumentError(f"{name}={reprlib.repr(self._parameters[name])}", expected=expected)
 
 
 def _number(text: str) -> int | None:

@@ -28,10 +28,10 @@ from heedful.views.explorer.request import Request
 
 # HTTP status of an error; all others have 400
 STATUSES: dict[type[HeedfulError], int] = {RefusedError: 503, FaultError: 500}
-GONE = 499  # the status if the browser has closed the connection
-MOST = 2_000_000  # bytes of a request body
+GONE = 499  # status if the browser has closed the connection
+BODY_LIMIT = 2_000_000  # bytes
 HOST = "127.0.0.1"
-LAST = 2  # seconds for responses in progress when the server ends
+GRACE = 2  # seconds for responses in progress when the server ends
 POLL = 0.1  # seconds between two checks whether the browser still waits
 
 
@@ -91,10 +91,10 @@ class Explorer:
         return Response(data, headers={"Content-Encoding": "gzip"}, media_type=kind)
 
     async def _ask(self, request: HTTPRequest) -> Response:
-        endpoint, words = request.path_params["endpoint"], dict(request.query_params)
+        endpoint, parameters = request.path_params["endpoint"], dict(request.query_params)
         if endpoint not in ENDPOINTS:
             return PlainTextResponse("no such endpoint", 404)
-        return await self._respond(request, lambda: self.handlers.handle(endpoint, words))
+        return await self._respond(request, lambda: self.handlers.handle(endpoint, parameters))
 
     async def _record(self, request: HTTPRequest) -> Response:
         """Record a text or a pair of texts, and return the updated catalogue."""
@@ -118,8 +118,8 @@ class Explorer:
 
     async def _generation_file(self, request: HTTPRequest) -> Response:
         """Return a live text as a recording file."""
-        words, catalogue = Request(dict(request.query_params)), self.handlers.catalogue
-        return await self._respond(request, lambda: recording_file(catalogue, words))
+        parameters, catalogue = Request(dict(request.query_params)), self.handlers.catalogue
+        return await self._respond(request, lambda: recording_file(catalogue, parameters))
 
     async def _generation_action(self, request: HTTPRequest) -> Response:
         """Run an action of the generation, and return its status."""
@@ -153,12 +153,12 @@ async def _unless_gone(request: HTTPRequest, future: Future) -> bytes | None:
 
 
 async def _body(request: HTTPRequest) -> str:
-    """Return the body of a request, up to `MOST` bytes."""
+    """Return the body of a request, up to `BODY_LIMIT` bytes."""
     data = b""
     async for part in request.stream():
         data += part
-        if len(data) > MOST:
-            raise HTTPException(413, f"a text of more than {MOST:,} bytes")
+        if len(data) > BODY_LIMIT:
+            raise HTTPException(413, f"a text of more than {BODY_LIMIT:,} bytes")
     return data.decode("utf-8", "replace")
 
 
@@ -173,7 +173,7 @@ def _json(body: str) -> Any:
     """Return the value of a JSON body; None if it is malformed."""
     try:
         return json.loads(body)
-    except (ValueError, RecursionError):  # the latter for very deeply nested lists
+    except (ValueError, RecursionError):  # RecursionError: very deeply nested lists
         return None
 
 
@@ -202,10 +202,10 @@ def serve(
         explorer = Explorer(Handlers(catalogue), bound, model, generation)
         settings = uvicorn.Config(
             explorer.app, log_level="critical", access_log=False, lifespan="off", ws="none",
-            proxy_headers=False, server_header=False, timeout_graceful_shutdown=LAST,
+            proxy_headers=False, server_header=False, timeout_graceful_shutdown=GRACE,
         )  # fmt: skip
         try:
-            ready(f"http://{HOST}:{bound}/?word={explorer.secret}")  # early connections wait
+            ready(f"http://{HOST}:{bound}/?word={explorer.secret}")  # the socket listens already
             uvicorn.Server(settings).run(sockets=[listening])
         finally:
             explorer.worker.shutdown()

@@ -1,9 +1,9 @@
-"""Attention inputs of single heads in a standalone page, from which it computes any weight.
+"""Attention inputs of heads in a standalone page, which computes weights from them.
 
-They are stored as named parts; a key, mask or bias that several heads share is one part. Numbers
-have single precision or 16 or 15 bits. Codes of 15 or 16 bits divide the range of a dimension over
-all tokens into equal steps. The log-sum-exp of a row is computed from the rounded numbers, so that
-the page's weights sum to one.
+They are stored as named parts. A key, mask or bias that several heads share is one part. Numbers
+have 32 bits (single precision), 16 or 15. With 16 or 15 bits, they are codes: the range of each
+dimension over all tokens is divided into equal steps. The log-sum-exp of a row is computed from the
+rounded numbers, so that the page's weights sum to one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from heedful.recording import Call
 from heedful.views.explorer.wire import packed, planes
 
 SINGLE = 32  # bits per number in single precision
-SAMPLED = 16  # queries per head whose weights are compared with the recording's
+SAMPLED = 16  # rows per head that are compared with the recording's
 ROWS = 256  # rows of a bias per comparison
 BITS = 512  # rows of a mask per computation
 
@@ -36,14 +36,14 @@ class StoredInputs:
     """The attention inputs of a call as the page stores them.
 
     Args:
-        name: the identifier of the call, a part of the names of its parts.
+        name: the identifier of the call, which is in the names of its parts.
         call: the call; raises if it was refuted.
         bits: the bits per number, 32 or fewer.
     """
 
     def __init__(self, name: str, call: Call, bits: int) -> None:
         self.call, self.bits, self._name = call, bits, name
-        self._inputs = call.checked()
+        self._inputs = call.checked_inputs()
         self._keys: dict[int, tuple[Arrays, Tensor]] = {}
         self._mask, arrays = mask_as_data(call)
         self._mask_part = _shared("mask", arrays) if arrays else {}
@@ -63,7 +63,7 @@ class StoredInputs:
         """Return the parts of a head by name, given its index in the call."""
         inputs = self._inputs
         bias, bias_rounded = self._bias
-        place = head if len(bias) > 1 else 0
+        bias_index = head if len(bias) > 1 else 0
         group = head // (len(inputs.query) // len(inputs.key))
         if group not in self._keys:
             self._keys[group] = _coded(inputs.key[group], self.bits)
@@ -72,7 +72,7 @@ class StoredInputs:
         single = inputs.of_heads(slice(head, head + 1)).on(torch.device("cpu"))
         rounded = single._replace(
             query=query_rounded[None], key=key_rounded[None],
-            bias=bias_rounded[place] if bias else None,
+            bias=bias_rounded[bias_index] if bias else None,
         )  # fmt: skip
         [sums] = gather(rounded, LogSumExp(exact=True))
         self._compare(head, rounded, sums)
@@ -83,11 +83,11 @@ class StoredInputs:
             rows["values"] = value[head // (len(inputs.query) // len(value))].float().norm(dim=-1)
         arrays = {f"query-{self._name}-{head}": rows, f"key-{self._name}-{group}": key}
         parts = {name: packed({}, **part) for name, part in arrays.items()}
-        return parts | self._mask_part | (bias[place] if bias else {})
+        return parts | self._mask_part | (bias[bias_index] if bias else {})
 
     @cached_property
     def _bias(self) -> tuple[list[dict[str, bytes]], Tensor]:
-        """The parts of the bias, one for each head or one for all, and the rounded bias."""
+        """The parts of the bias, one per head or one for all heads, and the rounded bias."""
         inputs = self._inputs
         if inputs.bias is None:
             return [], inputs.query[:0]
@@ -103,7 +103,7 @@ class StoredInputs:
         return parts, torch.stack([rounded for _, rounded in coded]).view(bias.shape)
 
     def _compare(self, head: int, rounded: AttentionInputs, sums: Tensor) -> None:
-        """Update `difference` with the weights of a head, in evenly spaced rows."""
+        """Update `difference` with a head's weights in evenly spaced rows."""
         _, N, M = self.call.shape
         if not N * M:
             return
@@ -126,35 +126,35 @@ def size_of(call: Call, bits: int) -> float:
 def _coded(numbers: Tensor, bits: int) -> tuple[Arrays, Tensor]:
     """Return the arrays that encode numbers (n, d), and the numbers that the page decodes.
 
-    With fewer than 32 bits, code c ≥ 1 is `low` + (c − 1) · `step`, both (d,); code 0 is −∞.
+    With fewer than 32 bits, code c ≥ 1 means `low` + (c − 1) · `step`, both (d,); code 0 means −∞.
     """
     single = numbers.float().cpu()
     if bits == SINGLE or not single.numel():
         return {"numbers": planes(single)}, single
-    hidden = single <= MASKED_SCORE / 2
-    any_hidden = bool(hidden.any())
+    masked = single <= MASKED_SCORE / 2
+    any_masked = bool(masked.any())
     low, high = torch.aminmax(single, dim=0)
-    if any_hidden:
-        low = single.masked_fill(hidden, torch.inf).amin(0).clamp(max=high)
+    if any_masked:
+        low = single.masked_fill(masked, torch.inf).amin(0).clamp(max=high)
     step = ((high - low) / (2**bits - 2)).clamp(min=torch.finfo(torch.float32).tiny)
     codes = ((single - low) / step).round().clamp(0, 2**bits - 2)
     decoded = low + codes * step
     codes += 1
-    if any_hidden:
-        codes.masked_fill_(hidden, 0)
-        decoded.masked_fill_(hidden, MASKED_SCORE)
+    if any_masked:
+        codes.masked_fill_(masked, 0)
+        decoded.masked_fill_(masked, MASKED_SCORE)
     halves = torch.from_numpy(codes.numpy().astype(np.uint16))
     return {"numbers": planes(halves), "low": low, "step": step}, decoded
 
 
 def _by_distance(bias: Tensor) -> Tensor | None:
-    """Return the bias by distance m − n + N − 1, (h, N + M − 1); None if it has other structure."""
+    """Return the bias (h, N + M − 1), indexed by m − n + N − 1; None if it depends on more."""
     N, M = bias.shape[1:]
     table = torch.cat([bias[:, :, 0].flip(1), bias[:, 0, 1:]], dim=1)
     for start in range(0, N, ROWS):
         rows = torch.arange(start, min(start + ROWS, N), device="cpu")
-        places = torch.arange(M, device="cpu") - rows[:, None] + N - 1
-        if not torch.equal(table[:, places], bias[:, rows]):
+        indices = torch.arange(M, device="cpu") - rows[:, None] + N - 1
+        if not torch.equal(table[:, indices], bias[:, rows]):
             return None
     return table
 
@@ -168,8 +168,8 @@ def _shared(kind: str, arrays: Arrays) -> dict[str, bytes]:
 def mask_as_data(call: Call) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
     """Return a call's mask as conditions that must all hold, and their arrays by name.
 
-    causal: query n may attend to keys m ≤ n + this. window: |n + offset − m| < this. runs: the
-    first and the end key of each query. bits: (1 or H, 1 or N, ⌈M/8⌉) bytes, lowest bit first.
+    n is a query, m a key. causal: m ≤ n + value. window: |n + offset − m| < value. runs: the first
+    and the end key of each query. bits: (1 or H, 1 or N, ⌈M/8⌉) bytes, lowest bit first.
     """
     mask, (_, N, M) = call.causes.mask, call.shape
     parts: tuple[Mask, ...] = ()

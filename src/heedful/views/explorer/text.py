@@ -1,4 +1,4 @@
-"""The texts of a recording: the calls of each, its marked segments and its image."""
+"""The texts of a recording: their calls, marked segments and images."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from heedful.recording import Call, Recording
 from heedful.recording.head_scores import ChanceScores
 from heedful.recording.heads import with_reliable_ids
 from heedful.recording.image_patches import Picture
-from heedful.recording.pixels import limited
+from heedful.recording.pixels import shrink
 from heedful.recording.row_sums import RowSums
 from heedful.recording.segment_masks import SegmentSpecs
 from heedful.recording.segments import SOURCE, TARGET, CallTexts, segment_masks_of, texts_read_by
 from heedful.recording.token_labels import Sides
 
-SIDES = {False: SOURCE, True: TARGET}  # the text that is read, and the text that is written
+SIDES = {False: SOURCE, True: TARGET}  # by whether a text is the target
 AXES = ("queries", "keys")
 LONGEST = 1024  # pixels of the longer side of an image that a server sends
-IN_FILE = (512, 256, 128, 64)  # the same in a standalone page: the largest size that fits
+IN_FILE = (512, 256, 128, 64)  # the same in a standalone page: the largest that fits
 
 
 @dataclass
@@ -36,11 +36,11 @@ class Text:
     calls: in the order in which the model made them.
     code: a Python expression for the list of all calls, given `recording`.
     prompt: the number of prompt tokens, for a stitched generation.
-    places: the indices of `calls` in that list; None if they are all of it.
+    places: the indices of `calls` in that list; None if `calls` is the full list.
     chance_scores: the cache of chance scores for all calls.
-    sides: the calls of the source and of the target, in an encoder–decoder.
-    read: for each call, which text its queries and its keys belong to.
-    marks: the segments that are marked initially, of the source and of the target.
+    sides: in an encoder–decoder, the calls on the source and on the target.
+    read: for each call, the text of its queries and the text of its keys.
+    marks: the initially marked segments of the source (False) and of the target (True).
     """
 
     label: str
@@ -54,7 +54,7 @@ class Text:
     marks: dict[bool, dict[str, Tensor]] = field(default_factory=dict)
 
     def select(self, layers: list[int] | None, heads: list[int] | None) -> Text:
-        """Return the text with some layers and heads; raises as `select_calls`."""
+        """Return the text with these layers and heads only; raises as `select_calls`."""
         calls = select_calls(self.calls, layers, heads)
         rest = iter(enumerate(self.calls))
         places = [next(i for i, other in rest if is_same_call(other, call)) for call in calls]
@@ -63,7 +63,7 @@ class Text:
         return replace(self, calls=calls, places=places, read=read, chance_scores=ChanceScores())
 
     def mark(self, segments: SegmentSpecs) -> None:
-        """Mark segments initially; raises as `Sequence.segments`."""
+        """Set the initially marked segments; raises as `Sequence.segments`."""
         if self.sides is not None:
             self.marks = segment_masks_of(self.calls, self.sides, segments)
 
@@ -78,9 +78,7 @@ class Text:
         read = self.read or [CallTexts(False, False)] * len(self.calls)
         calls = [_about(*entry) for entry in zip(self.calls, places, read, strict=True)]
         return {
-            "label": self.label,
-            "code": self.code,
-            "prompt": self.prompt,
+            **{name: getattr(self, name) for name in ("label", "code", "prompt")},
             "crosses": self.sides is not None and self.sides.has_cross,
             "marks": {
                 SIDES[side]: [{"name": name, "runs": runs_of(mask)} for name, mask in marks.items()]
@@ -91,7 +89,7 @@ class Text:
 
 
 def texts_of(recording: Recording) -> list[Text]:
-    """Return the texts of a recording, one per part; a generation also stitched into one."""
+    """Return a text per part of a recording, and for a generation all passes as one text."""
     texts = []
     sequences = recording.sequences
     several = len(sequences) > 1
@@ -133,32 +131,22 @@ def _prompt(calls: list[Call]) -> int | None:
 def is_same_call(call: Call, other: Call) -> bool:
     """Return whether two calls are the same, apart from their heads."""
     first, second = (
-        (each.name, each.index, each.pass_index, each.sequence, each.part, each.shape[1:])
-        for each in (call, other)
+        (item.name, item.index, item.pass_index, item.sequence, item.part, item.shape[1:])
+        for item in (call, other)
     )
     return first == second
 
 
-def _about(call: Call, place: int, read: CallTexts) -> dict[str, Any]:
+def _about(call: Call, index: int, read: CallTexts) -> dict[str, Any]:
     H, N, M = call.shape
     return {
-        "reads": None if read.mismatch else [SIDES[bool(read.queries)], SIDES[bool(read.keys)]],
-        "apart": read.mismatch,
-        "at": place,
-        "name": call.name,
-        "layer": call.layer,
-        "index": call.index,
-        "pass": call.pass_index,
-        "kind": call.kind,
-        "proof": call.proof,
-        "layout": call.layout,
-        "why": call.why,
-        "heads": call.heads,
-        "shape": [H, N, M],
-        "first": call.causes.offset,
-        "named": call.key_tokens is not None,
+        "reads": None if read.mismatch else [SIDES[bool(side)] for side in read[:2]],
+        "apart": read.mismatch, "at": index, "name": call.name, "layer": call.layer,
+        "index": call.index, "pass": call.pass_index, "kind": call.kind, "proof": call.proof,
+        "layout": call.layout, "why": call.why, "heads": call.heads, "shape": [H, N, M],
+        "first": call.causes.offset, "named": call.key_tokens is not None,
         "pictured": image_axes(call),
-    }
+    }  # fmt: skip
 
 
 def select_calls(
@@ -168,8 +156,8 @@ def select_calls(
 
     Args:
         calls: the calls of a text.
-        layers, heads: the model's numbers, from 0; default all. A call without any of the heads is
-            left out, since layers may differ in their number of heads.
+        layers, heads: the model's numbers, from 0; default all. A call without any of these heads
+            is omitted, because layers may differ in their number of heads.
 
     Raises:
         ArgumentError: a layer or a head that no call has.
@@ -196,7 +184,7 @@ def _check(numbers: Iterable[int], recorded: set[int], kind: str) -> None:
 
 
 def _with_heads(call: Call, heads: list[int]) -> Call:
-    """Return the call with some of its heads, each with its own copy of its key."""
+    """Return the call with some of its heads, each with a separate copy of its key."""
     if heads == call.heads:
         return call
     places = torch.tensor([call.heads.index(head) for head in heads], device="cpu")
@@ -230,20 +218,20 @@ def image_data(image: Picture, longest: int = LONGEST) -> tuple[dict[str, Any], 
 
     Args:
         image: the image.
-        longest: the pixels of a side, at most; a larger image is scaled down.
+        longest: the maximum side in pixels; a larger image is scaled down.
     """
     h, w = image.pixels.shape[:2]
     head = {"rows": image.rows, "columns": image.columns, "assumed": image.assumed,
             "size": [h, w], "before": list(image.before)}  # fmt: skip
-    arrays = {"pixels": limited(image.pixels, longest), "places": image.places.int()}
+    arrays = {"pixels": shrink(image.pixels, longest), "places": image.patch_indices.int()}
     return head, arrays
 
 
 def image_size(calls: list[Call], room: float) -> int:
     """Return the largest size of `IN_FILE` at which all images fit into `room` bytes, or 0."""
     pictures = [image_of(call, axis) for call in calls for axis in AXES]
-    images = {each.pixels.data_ptr(): each.pixels for each in pictures if each is not None}
+    images = {image.pixels.data_ptr(): image.pixels for image in pictures if image is not None}
     for longest in IN_FILE:
-        if sum(limited(image, longest).nbytes for image in images.values()) <= room:
+        if sum(shrink(image, longest).nbytes for image in images.values()) <= room:
             return longest
     return 0

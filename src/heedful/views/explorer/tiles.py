@@ -22,13 +22,13 @@ SIDE = 256  # pixels
 DIRECT = 4  # the highest level that is computed at once: regions of 4,096 × 4,096 weights
 CELLS = (SIDE << DIRECT) ** 2
 QUERIES = 32  # sampled queries per computation
-FINEST = 5  # the lowest level of a pyramid: at 131,072 tokens it takes 64 MB
+FINEST = 5  # the lowest level of a pyramid, which takes 64 MB at 131,072 tokens
 BAND = 16  # rows of the pyramid per step
 STEP = 1 << 24  # weights per step
 
 
 class Tile(NamedTuple):
-    """Identifies a tile: the number of its head, its level, and its row and column there."""
+    """A tile: the number of its head, its level, and its row and column in this level."""
 
     head: int
     level: int
@@ -64,7 +64,7 @@ def highest_level(call: Call) -> int:
 
 
 def is_small(call: Call, tile: Tile) -> bool:
-    """Return whether the rows of a tile have so few weights that full rows are computed."""
+    """Return whether the rows of a tile have few enough weights to compute full rows."""
     rows, _ = tile.region(call)
     return len(rows) * call.shape[2] <= block_entries(call.causes.query)
 
@@ -94,11 +94,11 @@ def sampled(call: Call, tile: Tile) -> Tensor:
             part = pooled_keys(call.weights(tile.head, queries, as_slice(keys)), cell, tile.reduce)
             start = (keys.start - columns.start) // cell
             pixels[first : first + len(queries), start : start + part.shape[1]] = part
-    hidden = [
+    masked = [
         call.masked_cells((1, cell), tile.head, slice(row, row + 1), as_slice(columns))
         for row in middles
     ]
-    return pixels.masked_fill(torch.cat(hidden), torch.nan)
+    return pixels.masked_fill(torch.cat(masked), torch.nan)
 
 
 def visible_keys(call: Call, queries: range, columns: range, cell: int) -> range:
@@ -128,10 +128,9 @@ def pooled_keys(part: Tensor, cell: int, reduce: str) -> Tensor:
 
 
 class Pyramid(Job):
-    """The map of a head pooled once, from which tiles of higher levels are read.
+    """The map of a head pooled to level `FINEST`, from which tiles of higher levels are computed.
 
-    A tile is available once its rows are computed. Weights that are masked are not computed; a
-    cell without any other weight is NaN.
+    A tile is available once its rows are computed. Fully masked cells are NaN.
     """
 
     def __init__(self, call: Call, head: int, reduce: str) -> None:
@@ -147,7 +146,7 @@ class Pyramid(Job):
         for first in range(0, rows, band):
             self._rows = min(first + band, rows)
             self._compute(range(first, self._rows))
-            self.done = self._rows / rows
+            self.fraction_done = self._rows / rows
             yield
 
     def has(self, tile: Tile) -> bool:
@@ -158,32 +157,32 @@ class Pyramid(Job):
         return self._rows >= min(stop, len(self._cells))
 
     def tile(self, tile: Tile) -> Tensor:
-        """Return the pixels of a tile of level `FINEST` or higher; NaN where all is masked."""
-        by = 1 << (tile.level - FINEST)
-        rows, columns = (slice(i * SIDE * by, (i + 1) * SIDE * by) for i in tile[2:4])
+        """Return the pixels of a tile of level `FINEST` or higher; NaN if fully masked."""
+        factor = 1 << (tile.level - FINEST)
+        rows, columns = (slice(i * SIDE * factor, (i + 1) * SIDE * factor) for i in tile[2:4])
         part = self._cells[rows, columns]
         weights, visible = part.nan_to_num(), (~part.isnan()).float()
         if self.reduce == "max":
-            pixels = pooled(weights, by, "max")
-        else:  # cells at the edge pool fewer weights
+            pixels = pooled(weights, factor, "max")
+        else:  # weighted, since cells at the edge are smaller
             _, N, M = self.call.shape
             sizes = _sizes(N)[rows, None] * _sizes(M)[columns]
-            pixels = pooled(weights * sizes, by, "mean") / pooled(sizes, by, "mean")
-        return pixels.masked_fill(pooled(visible, by, "max") == 0, torch.nan)
+            pixels = pooled(weights * sizes, factor, "mean") / pooled(sizes, factor, "mean")
+        return pixels.masked_fill(pooled(visible, factor, "max") == 0, torch.nan)
 
     def _compute(self, band: range) -> None:
         _, N, M = self.call.shape
         cell = 1 << FINEST
         queries = range(N)[band.start * cell : band.stop * cell]
         keys = visible_keys(self.call, queries, range(M), cell)
-        if not len(keys):  # all is masked: the cells stay NaN
+        if not len(keys):  # the cells stay NaN
             return
         first = keys.start // cell
         region = as_slice(queries), as_slice(keys)
         cells = self.call.pooled((cell, cell), self.head, *region, reduce=self.reduce).float().cpu()
-        hidden = self.call.masked_cells((cell, cell), self.head, *region)
+        masked = self.call.masked_cells((cell, cell), self.head, *region)
         part = self._cells[as_slice(band), first : first + cells.shape[1]]
-        part.copy_(cells.masked_fill(hidden, torch.nan))
+        part.copy_(cells.masked_fill(masked, torch.nan))
 
 
 def _sizes(size: int) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 ALIGNED = 8
-UNCHANGED = (torch.float16, torch.uint8)  # types that are sent as they are
+UNCHANGED = (torch.float16, torch.uint8)  # types that are sent without conversion
 
 
 def packed(head: Mapping[str, Any], /, **arrays: Tensor) -> bytes:
@@ -42,14 +42,14 @@ def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     head = json.loads(data[4 : 4 + length])
     arrays, start = {}, 4 + length
     for name, about in head.pop("arrays").items():
-        kind, count = np.dtype(about["type"]), math.prod(about["shape"])
-        arrays[name] = np.frombuffer(data, kind, count, start).reshape(about["shape"])
-        start += -(-count * kind.itemsize // ALIGNED) * ALIGNED
+        dtype, count = np.dtype(about["type"]), math.prod(about["shape"])
+        arrays[name] = np.frombuffer(data, dtype, count, start).reshape(about["shape"])
+        start += -(-count * dtype.itemsize // ALIGNED) * ALIGNED
     return head, arrays
 
 
 def json_safe(value: Any) -> Any:
-    """Replace NaN by None and infinities by "inf" and "-inf", which JSON lacks, recursively."""
+    """Replace recursively what JSON lacks: NaN by None, infinities by "inf" and "-inf"."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else ("-inf" if value < 0 else "inf")
     if isinstance(value, dict):
@@ -60,10 +60,10 @@ def json_safe(value: Any) -> Any:
 
 
 def _as_numpy(array: Tensor) -> np.ndarray:
-    kind = torch.float32 if array.is_floating_point() else torch.int32
+    dtype = torch.float32 if array.is_floating_point() else torch.int32
     if array.dtype in UNCHANGED:
-        kind = array.dtype
-    return array.detach().to("cpu", kind).contiguous().numpy()
+        dtype = array.dtype
+    return array.detach().to("cpu", dtype).contiguous().numpy()
 
 
 def _bytes(part: np.ndarray) -> bytes:

@@ -17,25 +17,25 @@ from heedful.views.explorer import one_file
 from heedful.views.notebook.kernel_side import Viewable, texts_and_view
 
 HTML = "text/html"
-# Heuristics, because a kernel cannot query its front end: VS Code passes its environment variables
-# to kernels, and Colab's kernels import its package
+# Heuristics, because a kernel cannot query its front end: kernels of VS Code have its environment
+# variables, and kernels of Colab import its package
 VS_CODE = ("VSCODE_PID", "VSCODE_CWD")
 COLAB = "google.colab"
 LIMIT = 2.0  # MB of a frame; frames are saved in the notebook file
 STYLE = "width:100%;height:640px;border:1px solid #8886;border-radius:6px;resize:vertical"
-QUICK = 1 << 30  # most weights for which a frame is written automatically; this takes seconds
+MAX_AUTOMATIC = 1 << 30  # maximum number of weights of a frame that is written without a request
 EXPECTED = (
     "a recording, its path, or one of its sequences or calls; or a text and a model: "
     "from `heedful.open`, or its path or name"
 )
 
 
-def bundle(shown: Viewable, *, kernel: bool | None = None, **chosen: Any) -> Any:
-    """Return the MIME bundle of a cell beside its table and its text; None if there is no more.
+def bundle(item: Viewable, *, kernel: bool | None = None, **chosen: Any) -> Any:
+    """Return the MIME bundle that shows the page in a cell; None for the table and text only.
 
     Args:
-        shown: a recording, or one of its sequences or calls.
-        kernel: whether the page requests numbers from this kernel; default: if the notebook
+        item: a recording, or one of its sequences or calls.
+        kernel: whether the page requests numbers from this kernel; default: True if the notebook
             ships the widgets' front end.
         chosen: `layers` and `heads`, as for `Catalogue`.
     """
@@ -43,25 +43,25 @@ def bundle(shown: Viewable, *, kernel: bool | None = None, **chosen: Any) -> Any
         if not is_notebook() or not has_widgets():
             return None
         kernel = not fetches_widgets()
-        if not kernel and _weights(shown) > QUICK:
-            return _table(shown, "for the page, which takes a while: heedful.look(…, kernel=False)")
+        if not kernel and _weights(item) > MAX_AUTOMATIC:
+            return _table(item, "heedful.look(…, kernel=False) shows the page; it takes a while")
     try:
         if kernel:
             from heedful.views.notebook.widget import Page
 
-            return Page(shown, **chosen).bundle()
-        return {HTML: frame(shown, **chosen)}
+            return Page(item, **chosen).bundle()
+        return {HTML: frame(item, **chosen)}
     except HeedfulError as error:
-        return _table(shown, str(error))
+        return _table(item, str(error))
 
 
-def _table(shown: Viewable, line: str) -> dict[str, str]:
-    """Return the table, below a line that says why there is no page."""
-    return {HTML: f"<div>{escape(line)}</div>{shown._repr_html_()}"}
+def _table(item: Viewable, line: str) -> dict[str, str]:
+    """Return the table, below a line that explains why there is no page."""
+    return {HTML: f"<div>{escape(line)}</div>{item._repr_html_()}"}
 
 
-def _weights(shown: Viewable) -> int:
-    calls = [shown] if isinstance(shown, Call) else shown
+def _weights(item: Viewable) -> int:
+    calls = [item] if isinstance(item, Call) else item
     return sum(call.shape[0] * call.shape[1] * call.shape[2] for call in calls)
 
 
@@ -78,27 +78,27 @@ def has_widgets() -> bool:
 
 
 def fetches_widgets() -> bool:
-    """Whether the notebook downloads the widgets' front end; a heuristic, see above."""
+    """Whether the notebook downloads the widgets' front end; a heuristic, see `VS_CODE`."""
     return COLAB in sys.modules or any(name in os.environ for name in VS_CODE)
 
 
-def frame(shown: Viewable, **chosen: Any) -> str:
+def frame(item: Viewable, **chosen: Any) -> str:
     """Return the page as a sandboxed HTML frame.
 
     Args:
-        shown: a recording, or one of its sequences or calls.
+        item: a recording, or one of its sequences or calls.
         chosen: `layers` and `heads`, as for `Catalogue`.
 
     Raises:
         RunError: the calls do not fit into the size limit.
     """
-    texts, view = texts_and_view(shown, **chosen)
-    title = repr(shown).strip("<>")
+    texts, view = texts_and_view(item, **chosen)
+    title = repr(item).strip("<>")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page.html"
         _, contents = one_file.write(path, texts, title, limit=LIMIT, view=view)
         page = path.read_text("utf-8")
-    # sites that remove frames from a notebook still show this line
+    # sites that remove frames from a notebook still show the line above the frame
     return (
         f'<div style="font-size:13px">{escape(title)}. {escape(contents)}</div>'
         f'<iframe sandbox="allow-scripts allow-downloads" style="{STYLE}" '
@@ -107,13 +107,13 @@ def frame(shown: Viewable, **chosen: Any) -> str:
 
 
 class Look:
-    """The result of `heedful.look`; as the last value of a cell it is displayed as the page.
+    """The result of `heedful.look`. A cell displays the page if this is its last value.
 
-    shown: the recording, or the sequence or call of one, for further use.
+    shown: the recording, sequence or call, for further use.
     """
 
-    def __init__(self, shown: Viewable, kernel: bool | None, chosen: dict[str, Any]) -> None:
-        self.shown, self._kernel, self._chosen = shown, kernel, chosen
+    def __init__(self, item: Viewable, kernel: bool | None, chosen: dict[str, Any]) -> None:
+        self.shown, self._kernel, self._chosen = item, kernel, chosen
 
     def __repr__(self) -> str:
         return f"<Look at {repr(self.shown).strip('<>')}; a notebook shows it>"
@@ -136,18 +136,18 @@ def look(
 ) -> Look:
     """Open the explorer in a notebook: for a recording, or for a model that reads a text.
 
-    As a cell's last value, it is displayed. In a terminal, `heedful look` opens it in a browser.
+    A cell displays the page if the result is its last value. In a terminal, the command `heedful
+    look` opens the page in a browser.
 
     Args:
         what: a recording, one of its sequences (`recording.sequences[1]`) or calls
             (`recording[3]`), or its path; or a model from `heedful.open`, or its path or name.
         text: the text that the model reads; `second` is the second text of a pair.
-        layers, heads: the model's numbers, from 0, of those to show; default all.
+        layers, heads: the layers and heads to show, as indices in the model; default all.
         kernel: True requests every number from the kernel, through anywidget. False stores the
-            page in the notebook, in at most 2 MB: it needs no kernel and no network, also in a
-            copy of the notebook, and states which weights it contains. Default: True if the
-            notebook ships the widgets' front end, as JupyterLab and Jupyter Notebook do; False
-            in VS Code and Colab, which download it.
+            page in the notebook, in at most 2 MB; it needs no kernel and no network, and states
+            which weights it contains. Default: True if the notebook ships the widgets' front end,
+            as JupyterLab and Jupyter Notebook do; False in VS Code and Colab, which download it.
 
     Raises:
         ArgumentError: an object of another type, a text beside a recording, a layer or head that
@@ -162,12 +162,12 @@ def look(
     if kernel and not has_widgets():
         raise ArgumentError(
             "kernel=True without anywidget",
-            remedy="pip install 'heedful[notebook]', or leave it out",
+            remedy="pip install 'heedful[notebook]', or leave out kernel=True",
         )
     chosen = {"layers": layers, "heads": heads}
-    shown = _viewable(what, text, second)
-    texts_and_view(shown, **chosen)  # raises here for a wrong layer or head, not in the display
-    return Look(shown, kernel, chosen)
+    item = _viewable(what, text, second)
+    texts_and_view(item, **chosen)  # raises for a wrong layer or head, before the display
+    return Look(item, kernel, chosen)
 
 
 def _viewable(what: Any, text: str | None, second: str | None) -> Viewable:

@@ -1,4 +1,4 @@
-"""The kernel's side of a page in a notebook: handles the page's messages.
+"""The kernel's side of a page in a notebook: it answers the page's messages.
 
 The page sends `{"ask": id, "question": …, "words": {…}}`, `{"leave": id}` to cancel a question, or
 `{"page": id, "open": true or false}`. The kernel replies `{"answer": id}` with the bytes, or
@@ -36,23 +36,23 @@ Send = Callable[[dict[str, Any], list[bytes]], None]
 
 
 class KernelHandler:
-    """Answers the pages of one cell output in a thread, so that cells do not wait for them.
+    """Answers the pages of one cell output in a thread, so that cells can run meanwhile.
 
-    A strong reference keeps the recording alive until the last page is closed; then only a weak
-    reference remains, and the thread ends.
+    While a page is open, the handler holds a strong reference to the recording. When the last page
+    is closed, the thread ends, and only a weak reference remains.
 
     Args:
-        shown: the recording, sequence or call that the cell shows.
+        item: the recording, sequence or call that the cell shows.
         send: called with a reply and its buffers, also from the thread.
         chosen: `layers` and `heads`, as for `texts_and_view`.
     """
 
-    def __init__(self, shown: Viewable, send: Send, **chosen: Any) -> None:
-        self._shown = weakref.ref(shown)
-        self._strong: Viewable | None = shown
+    def __init__(self, item: Viewable, send: Send, **chosen: Any) -> None:
+        self._item = weakref.ref(item)
+        self._strong: Viewable | None = item
         self._send, self._chosen = send, chosen
         self._pages: set[str] = set()
-        self._waiting: dict[str, Future] = {}
+        self._pending: dict[str, Future] = {}
         self._worker: tuple[Worker, Handlers] | None = None
 
     def receive(self, message: Any) -> None:
@@ -60,10 +60,10 @@ class KernelHandler:
         fields = message if isinstance(message, dict) else {}
         if isinstance(fields.get("page"), str):
             (self._open if fields.get("open") else self._close)(fields["page"])
-        elif isinstance(fields.get("leave"), str) and fields["leave"] in self._waiting:
-            self._waiting.pop(fields["leave"]).cancel()
+        elif isinstance(fields.get("leave"), str) and fields["leave"] in self._pending:
+            self._pending.pop(fields["leave"]).cancel()
         elif isinstance(fields.get("ask"), str):
-            self._ask(fields["ask"], fields.get("question"), fields.get("words"))
+            self._answer(fields["ask"], fields.get("question"), fields.get("words"))
 
     def end(self) -> None:
         """End the thread, without further answers."""
@@ -73,7 +73,7 @@ class KernelHandler:
 
     def _open(self, page: str) -> None:
         self._pages.add(page)
-        self._strong = self._shown()
+        self._strong = self._item()
 
     def _close(self, page: str) -> None:
         self._pages.discard(page)
@@ -81,7 +81,7 @@ class KernelHandler:
             self._strong = None
             self.end()
 
-    def _ask(self, number: str, question: Any, words: Any) -> None:
+    def _answer(self, number: str, question: Any, words: Any) -> None:
         if question == "page":  # needs no recording
             self._send({"answer": number}, [page()])
             return
@@ -89,36 +89,36 @@ class KernelHandler:
             self._send({"answer": number, "wrong": "no such question"}, [])
             return
         pairs = words.items() if isinstance(words, dict) else ()
-        texts = {str(name): str(word) for name, word in pairs}
+        options = {str(name): str(word) for name, word in pairs}
         try:
             thread, handlers = self._start()
         except HeedfulError as error:
             self._send({"answer": number, "wrong": str(error)}, [])
             return
-        self._waiting[number] = future = thread.submit(lambda: handlers.handle(question, texts))
+        self._pending[number] = future = thread.submit(lambda: handlers.handle(question, options))
         future.add_done_callback(lambda future: self._reply(number, future))
 
     def _start(self) -> tuple[Worker, Handlers]:
-        """Return the thread and its answers; start them if needed."""
+        """Return the thread and the handlers of its requests; create them if needed."""
         if self._worker is None:
-            shown = self._shown()
-            if shown is None:
+            item = self._item()
+            if item is None:
                 raise RunError(
                     "the recording of this cell is no longer in the kernel's memory",
                     remedy="run the cell again",
                 )
-            texts, _ = texts_and_view(shown, **self._chosen)
-            handlers, cells = Handlers(texts), running()
+            texts, _ = texts_and_view(item, **self._chosen)
+            handlers, cells = Handlers(texts), cell_tracker()
 
-            def idle(may_go: Callable[[], bool]) -> bool:
+            def idle(may_run: Callable[[], bool]) -> bool:
                 free = not cells.is_running
-                return free and handlers.background.work(lambda: may_go() and not cells.is_running)
+                return free and handlers.background.work(lambda: may_run() and not cells.is_running)
 
             self._worker = Worker(idle), handlers
         return self._worker
 
     def _reply(self, number: str, future: Future) -> None:
-        self._waiting.pop(number, None)
+        self._pending.pop(number, None)
         if future.cancelled():
             return
         error = future.exception()
@@ -137,7 +137,7 @@ def page() -> bytes:
 
 
 class Cells:
-    """Tracks whether a cell of the notebook is running; background work waits for it."""
+    """Tracks whether a cell of the notebook is running; meanwhile, background work pauses."""
 
     def __init__(self) -> None:
         self.is_running = False
@@ -152,8 +152,8 @@ class Cells:
 
 
 @cache
-def running() -> Cells:
-    """Return the tracker of this process."""
+def cell_tracker() -> Cells:
+    """Return the `Cells` of this process."""
     return Cells()
 
 
@@ -169,7 +169,7 @@ class _SingleCall(list[Call]):
 
 
 class SingleCallRecording(Recording):
-    """A call whose recording no longer exists."""
+    """A recording of a single call, whose own recording no longer exists."""
 
     def __init__(self, call: Call) -> None:
         super().__init__()
@@ -181,32 +181,31 @@ class SingleCallRecording(Recording):
         return [_SingleCall([self._single_call])]
 
 
-def texts_and_view(shown: Recording | Sequence | Call, **chosen: Any) -> tuple[Catalogue, str]:
+def texts_and_view(item: Recording | Sequence | Call, **chosen: Any) -> tuple[Catalogue, str]:
     """Return the contents of a page, and its initial view as a query string.
 
     Args:
-        shown: what the cell shows; for a sequence or a call, the page has its whole recording and
-            the view selects it.
+        item: the recording, sequence or call that the cell shows. For a sequence or a call, the
+            page contains its recording, and the view selects the sequence or call.
         chosen: `layers` and `heads`, as for `Catalogue`.
 
     Raises:
         ArgumentError: a layer or head that does not exist.
     """
-    if isinstance(shown, Recording):
-        return Catalogue({NAME: shown}, **chosen), ""
-    home = shown.recording_ref()
-    if isinstance(shown, Sequence):
-        texts = Catalogue(
-            {NAME: home or Recording(shown._sequence_captures, texts=shown._texts)}, **chosen
-        )
-        indices = shown._index, shown._part
+    if isinstance(item, Recording):
+        return Catalogue({NAME: item}, **chosen), ""
+    recording = item.recording_ref()
+    if isinstance(item, Sequence):
+        recording = recording or Recording(item._sequence_captures, texts=item._texts)
+        texts = Catalogue({NAME: recording}, **chosen)
+        indices = item._index, item._part
         return texts, _view_of(texts, lambda call: (call.sequence, call.part) == indices)
-    if home is not None:
-        texts = Catalogue({NAME: home}, **chosen)
-        view = _view_of(texts, lambda call: is_same_call(call, shown))
+    if recording is not None:
+        texts = Catalogue({NAME: recording}, **chosen)
+        view = _view_of(texts, lambda call: is_same_call(call, item))
         if view:
             return texts, view
-    return Catalogue({NAME: SingleCallRecording(shown)}, **chosen), urlencode({"call": "0.0.0"})
+    return Catalogue({NAME: SingleCallRecording(item)}, **chosen), urlencode({"call": "0.0.0"})
 
 
 def _view_of(texts: Catalogue, matches: Callable[[Call], bool]) -> str:

@@ -1,16 +1,16 @@
-// The front end that anywidget runs in a cell: requests the page's script and then its numbers from
-// the kernel, and shows a message while the kernel does not answer.
+// The front end that anywidget runs in a cell. It requests the page's script and numbers from the
+// kernel, and shows a message while the kernel does not answer.
 
 /** @typedef {{on: (name: string, callback: (...args: any[]) => void) => void, off: (name: string, callback: (...args: any[]) => void) => void, send: (message: any) => void, get: (name: string) => any, set: (name: string, value: any) => void, save_changes: () => void}} Model anywidget's model */
 /** @typedef {{resolve: (bytes: ArrayBuffer) => void, reject: (error: Error) => void, since: number}} Waiting */
 
 const [LATE, LOST] = [3000, 20000]; // milliseconds without an answer
-const BUSY = "The kernel is busy: this goes on when it answers.";
+const BUSY = "The kernel is busy. The page continues when the kernel answers.";
 const SILENT =
-  "The kernel has not answered for a while. It is busy, or it was restarted: then run the cell again.";
+  "The kernel has not answered for a while. It is busy or was restarted. If it was restarted, run the cell again.";
 const ENDED = "The kernel was restarted or has ended: run the cell again to continue.";
 
-/** Sends questions to the kernel and resolves its answers. */
+/** Sends questions to the kernel and returns promises of its answers. */
 class Kernel {
   /** @param {Model} model @param {(line: string) => void} report shows a message, or hides it for "" */
   constructor(model, report) {
@@ -41,10 +41,7 @@ class Kernel {
     return elapsed > LOST ? SILENT : elapsed > LATE ? BUSY : "";
   }
 
-  /**
-   * @param {string} question @param {Record<string, any>} [words] @param {AbortSignal} [signal]
-   * @returns {Promise<ArrayBuffer>}
-   */
+  /** @param {string} question @param {Record<string, any>} [words] @param {AbortSignal} [signal] @returns {Promise<ArrayBuffer>} */
   ask(question, words = {}, signal = undefined) {
     if (this.isClosed) return Promise.reject(new Error("This page was closed."));
     return new Promise((resolve, reject) => {
@@ -73,7 +70,7 @@ class Kernel {
     }
   }
 
-  /** Stop sending questions; a later question would restart the kernel's thread. */
+  /** Reject later questions, because a question would restart the kernel's thread. */
   end() {
     this.isClosed = true;
     clearInterval(this.timer);
@@ -92,7 +89,7 @@ const STYLE = `
   background: #3a426d; }
 .kernel:empty { display: none; }`;
 
-/** Add a shadow root to a cell, which isolates styles and ids. @param {HTMLElement} cell */
+/** Add a shadow root, which isolates styles and ids, to a cell. @param {HTMLElement} cell */
 const addRoot = (cell) => {
   const box = document.createElement("div");
   cell.append(box);

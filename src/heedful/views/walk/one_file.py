@@ -1,8 +1,8 @@
 """The walk as one HTML file that needs no network.
 
-For a variant of attention, the page computes the walk of any sentence itself. Its file holds the
+For a variant of attention, the page computes the walk of any sentence itself. The file contains the
 texts of the steps and the numbers that do not depend on the sentence: weight matrices, position
-encodings, and the word vectors that document 002 (after Raschka) prints.
+encodings, and the word vectors of document 002 (after Raschka).
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful.explain import VARIANTS, Explanation, Stage, document_004, explain
-from heedful.explain.variants import DOCUMENT
+from heedful.explain.variants import VECTORS_002
 from heedful.text.example_texts import SECOND, SENTENCE
 from heedful.views.bundler import element, shell
 from heedful.views.explorer.wire import packed
 from heedful.views.walk.page_data import packed_walk, stage_data, walk_data, with_places
 
 PAGE = Path(__file__).parent / "page"
-MOST = 40  # words of a sentence that is typed into the page
-TABLES = 100_000  # numbers in all weight matrices of a variant that the page computes
-UNPRINTED = "unheard"  # a word that document 002 does not print
-FEW = (3, 4)  # words of the two sample texts
-GROWTH = {2: "N", 4: "M"}  # words added to each sample; axes that grow as much get this letter
+MAX_WORDS = 40  # of a sentence that is typed into the page
+MAX_WEIGHTS = 100_000  # numbers in all weight matrices of a variant that the page computes
+UNPRINTED = "unheard"  # a word without a vector in document 002
+SAMPLE_LENGTHS = (3, 4)  # words of two sample texts, for the sentence and the second sentence
+GROWTH = {2: "N", 4: "M"}  # words added to each sample; an axis that grows as much has this letter
 
 
 class PageWalk(NamedTuple):
-    """A walk in the page: computed there from typed text if `typed`, else stored as numbers."""
+    """A walk in the page: computed by the page from typed text (`typed`), or stored as numbers."""
 
     label: str
     typed: bool
@@ -41,8 +41,8 @@ def variant_walks(first: Explanation, options: dict[str, Any]) -> tuple[list[Pag
     Args:
         first: the walk that the page shows first. It is stored as numbers if its text or its
             weights are too large to be computed while a reader types.
-        options: the options of `heedful.explain.explain` that made `first`. The other variants
-            share its seed and positions, and keep their default sizes.
+        options: the options of `heedful.explain.explain` for `first`. The other variants use the
+            same seed and positions, and their default sizes.
     """
     chosen = options.get("variant", "simple")
     sizes = {name: value for name, value in options.items() if name not in ("variant", "memory")}
@@ -71,7 +71,7 @@ def page(
         walks: the walks that a reader can choose from.
         first: index of the walk that is shown first.
         text: the initial sentence.
-        memory: the initial second sentence, which cross-attention reads.
+        memory: the initial second sentence, for cross-attention.
     """
     begin, end = shell(
         f"{walks[first].label} · heedful", PAGE / "file_source.js", [PAGE / "style.css"]
@@ -82,8 +82,8 @@ def page(
             "text": text,
             "memory": memory,
             "walks": [
-                {"label": each.label, "typed": each.typed, "bytes": len(each.data)}
-                for each in walks
+                {"label": walk.label, "typed": walk.typed, "bytes": len(walk.data)}
+                for walk in walks
             ],
         }
     )
@@ -92,8 +92,9 @@ def page(
 
 def is_small(explanation: Explanation) -> bool:
     """Whether the page can recompute a variant's walk at every keystroke."""
-    tables = sum(math.prod(stage.shape) for stage in explanation.stages if stage.rows == "width")
-    return tables <= TABLES and max(len(explanation.tokens), len(explanation.memory)) <= MOST
+    weights = sum(math.prod(stage.shape) for stage in explanation.stages if stage.rows == "width")
+    words = max(len(explanation.tokens), len(explanation.memory))
+    return weights <= MAX_WEIGHTS and words <= MAX_WORDS
 
 
 def variant_data(variant: str, **options: Any) -> dict[str, Any]:
@@ -104,8 +105,8 @@ def variant_data(variant: str, **options: Any) -> dict[str, Any]:
         options: those of `explain` except the texts: dim, heads, head_dim, head, seed, positions.
     """
     first, second = GROWTH
-    more = (FEW[0] + first, FEW[1] + second)
-    short, longer = (_sample(counts, variant, options) for counts in (FEW, more))
+    more = (SAMPLE_LENGTHS[0] + first, SAMPLE_LENGTHS[1] + second)
+    short, longer = (_sample(counts, variant, options) for counts in (SAMPLE_LENGTHS, more))
     stages = list(short.stages)
     width = short.stages[0].shape[-1]
     return {
@@ -113,8 +114,8 @@ def variant_data(variant: str, **options: Any) -> dict[str, Any]:
         "notes": _notes(variant, options),
         "seed": options.get("seed", 0),
         "width": width,
-        "printed": DOCUMENT if width == len(next(iter(DOCUMENT.values()))) else {},
-        "most": MOST,
+        "printed": VECTORS_002 if width == len(next(iter(VECTORS_002.values()))) else {},
+        "most": MAX_WORDS,
         "stages": [
             {
                 **stage_data(stages, stage),
@@ -137,7 +138,7 @@ def _explain(text: str, second: str, variant: str, options: dict[str, Any]) -> E
 
 
 def _symbolic_sizes(stage: Stage, longer: Stage) -> dict[str, Any]:
-    """Return shapes with N for the number of words, and M for that of the second text."""
+    """Return shapes with N for the words of the sentence, and M for those of the second one."""
     return {
         "shape": _symbolic(stage.shape, longer.shape),
         "chain": [_symbolic(*pair) for pair in zip(stage.chain, longer.chain, strict=True)],
@@ -154,16 +155,16 @@ def _fixed_numbers(stage: Stage, variant: str, options: dict[str, Any]) -> dict[
     if stage.rows == "width":
         data["numbers"] = stage.numbers().tolist()
     if stage.kind == "positions":
-        longest = _sample((MOST, MOST), variant, options)
+        longest = _sample((MAX_WORDS, MAX_WORDS), variant, options)
         data["numbers"] = longest.stage(stage.name).numbers().tolist()
-    if stage.how is not None:
-        data["text"] = with_places(stage.how(0, 0, 0)).text
+    if stage.number_formula is not None:
+        data["text"] = with_places(stage.number_formula(0, 0, 0)).text
     return data
 
 
 def _notes(variant: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the notes for texts of which document 002 prints all, some or no words."""
-    word = next(iter(DOCUMENT))
+    """Return the notes for texts of which all, some or no words have vectors in document 002."""
+    word = next(iter(VECTORS_002))
     texts = {"all": word, "some": f"{word} {UNPRINTED}", "none": UNPRINTED}
     notes = {
         name: list(_explain(text, text, variant, options).notes) for name, text in texts.items()

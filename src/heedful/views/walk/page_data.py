@@ -1,7 +1,7 @@
-"""A walk (the explanation of a text) as data: as JSON, and as JSON with arrays for its page.
+"""A walk (the explanation of a text) as JSON data, and as JSON with arrays for its page.
 
-To limit the size of the page, only the first and the last rows and columns of a large stage are
-stored, and only the likeliest tokens of the vocabulary.
+To limit its size, the page contains only the first and last rows and columns of large stages, and
+only the likeliest tokens of the vocabulary.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from heedful.views.explorer.wire import packed
 from heedful.views.number_format import WorkedExample
 from heedful.views.walk.terminal_pages import has_query_rows
 
-BYTES = 3_400_000  # of numbers, four bytes each; a third more as base64 in the page
+BYTES = 3_400_000  # of numbers in the page, four bytes each; base64 needs a third more
 LEAST = 8  # rows or columns that are always stored
 FORMULAS = 8_000  # numbers per stage that are stored with their formula
 ANSWERS = 3  # answers whose likeliest tokens are stored
 POSITIONS = 16  # rows of logits that are stored besides those of the answers
-WHOLE, TABLE = 1_000_000, 20_000  # most numbers of a step, of a weight matrix, in full in JSON
+WHOLE, TABLE = 1_000_000, 20_000  # numbers of a step or weight matrix that JSON contains in full
 CORNER = 8  # rows or columns in JSON of a larger step
-ROOM = 200  # characters of a number that is written out
+ROOM = 200  # characters of a calculation that is written out
 
 
 class Region(NamedTuple):
@@ -69,13 +69,13 @@ def walk_data(walk: Explanation) -> dict[str, Any]:
 
 def stage_data(stages: Sequence[Stage], stage: Stage) -> dict[str, Any]:
     """Return the texts of a stage, and its inputs as indices into `stages`."""
-    indices = {id(each): i for i, each in enumerate(stages)}
+    indices = {id(other): i for i, other in enumerate(stages)}
     return {
         **stage_summary(stage),
         "kind": stage.kind,
         "step": stage.step,
-        "factors": [indices[id(each)] for each in stage.factors or ()],
-        "sources": [indices[id(each)] for each in stage.sources],
+        "factors": [indices[id(factor)] for factor in stage.factors or ()],
+        "sources": [indices[id(source)] for source in stage.sources],
         "reads": stage.reads,
     }
 
@@ -93,35 +93,35 @@ def _all_stages(walk: Explanation) -> list[Stage]:
 
 
 def _stored_regions(walk: Explanation, stages: Sequence[Stage], room: int) -> list[Region]:
-    """Choose the region of each stage; the same limit for all stages makes the total fit."""
+    """Choose the region of each stage, with a common limit that makes the total fit."""
     likeliest = _likeliest(walk)
     costs = [_cost(stage) for stage in stages]
-    most = max(math.prod(s.shape) * cost for s, cost in zip(stages, costs, strict=True))
+    limit = max(math.prod(s.shape) * cost for s, cost in zip(stages, costs, strict=True))
     while True:
         regions = [
-            _stored_region(walk, stage, most // cost, likeliest)
+            _stored_region(walk, stage, limit // cost, likeliest)
             for stage, cost in zip(stages, costs, strict=True)
         ]
         total = sum(
             4 * cost * _heads(stage) * len(region.rows) * len(region.columns)
             for stage, cost, region in zip(stages, costs, regions, strict=True)
         )
-        if total <= room or most <= LEAST**2:
+        if total <= room or limit <= LEAST**2:
             return regions
-        most = most * 3 // 4
+        limit = limit * 3 // 4
 
 
-def _stored_region(walk: Explanation, stage: Stage, most: int, likeliest: Sequence[int]) -> Region:
-    """Choose at most `most` numbers of a stage, but at least `LEAST` rows and columns."""
+def _stored_region(walk: Explanation, stage: Stage, limit: int, likeliest: Sequence[int]) -> Region:
+    """Choose at most `limit` numbers of a stage, but at least `LEAST` rows and columns."""
     rows, columns = stage.shape[-2:]
-    if stage.how is not None:
-        most = min(most, FORMULAS)
+    if stage.number_formula is not None:
+        limit = min(limit, FORMULAS)
     if stage.columns == "vocabulary":
-        positions = [answer.place for answer in walk.answers]
+        positions = [answer.position for answer in walk.answers]
         chosen = {*_ends(rows, POSITIONS), *positions[-ANSWERS:]}
         is_table = stage.rows == "width"
-        return Region(_ends(rows, most) if is_table else sorted(chosen), likeliest)
-    while _heads(stage) * rows * columns > most and max(rows, columns) > LEAST:
+        return Region(_ends(rows, limit) if is_table else sorted(chosen), likeliest)
+    while _heads(stage) * rows * columns > limit and max(rows, columns) > LEAST:
         if rows > columns:
             rows = max(LEAST, rows * 3 // 4)
         else:
@@ -152,13 +152,14 @@ def _heads(stage: Stage) -> int:
 
 
 def _cost(stage: Stage) -> int:
-    """Return how many numbers are stored per number: itself and those of its formula."""
-    last = stage.shape[-2] - 1  # its formulas have the most numbers
-    return 1 if stage.how is None else 1 + len(with_places(stage.how(0, last, 0)).numbers)
+    """Return how many numbers are stored per number of a stage: itself and those of its formula."""
+    last = stage.shape[-2] - 1  # the row whose formulas have the most numbers
+    formula = stage.number_formula
+    return 1 if formula is None else 1 + len(with_places(formula(0, last, 0)).numbers)
 
 
 def _stored_indices(walk: Explanation, stage: Stage, region: Region) -> dict[str, Any]:
-    """Return the stored rows and columns unless they are all, and the names of stored tokens."""
+    """Return the stored rows and columns (if not all are), and the tokens of stored columns."""
     data: dict[str, Any] = {}
     sizes = stage.shape[-2:]
     for name, indices, size in zip(region._fields, region, sizes, strict=True):
@@ -170,34 +171,34 @@ def _stored_indices(walk: Explanation, stage: Stage, region: Region) -> dict[str
 
 
 def _formulas(stage: Stage, region: Region) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the formula texts, the index of each number's text, and the formulas' numbers.
+    """Return the distinct texts of formulas with the positions of their integers, and arrays.
 
-    The numbers of shorter formulas are padded with zeros.
+    The arrays are the numbers of each formula, padded with zeros, and the index of its text.
     """
-    if stage.how is None:
+    if stage.number_formula is None:
         return {}, {}
     texts: dict[str, int] = {}
     whole: list[list[int]] = []
-    which, numbers = [], []
+    text_indices, numbers = [], []
     for head in range(_heads(stage)):
         for row in region.rows:
             for column in region.columns:
-                formula = with_places(stage.how(head, row, column))
+                formula = with_places(stage.number_formula(head, row, column))
                 if formula.text not in texts:
                     texts[formula.text] = len(texts)
                     whole.append([n for n, x in enumerate(formula.numbers) if isinstance(x, int)])
-                which.append(texts[formula.text])
+                text_indices.append(texts[formula.text])
                 numbers.append(formula.numbers)
-    most = max(map(len, numbers))
-    padded = [[*each, *[0] * (most - len(each))] for each in numbers]
+    length = max(map(len, numbers))
+    padded = [[*row, *[0] * (length - len(row))] for row in numbers]
     more = {"formulas": torch.tensor(padded, dtype=torch.float64)}
     if len(texts) > 1:
-        more["which"] = torch.tensor(which, dtype=torch.uint8)
+        more["which"] = torch.tensor(text_indices, dtype=torch.uint8)
     return {"texts": list(texts), "whole": whole}, more
 
 
 def with_places(formula: Formula) -> Formula:
-    """Move the indices out of a formula that only locates a number: "row 3" becomes "row {}"."""
+    """Separate the indices from a formula that only locates a number: "row 3" → "row {}"."""
     if formula.numbers:
         return formula
     places = tuple(int(digits) for digits in re.findall(r"\d+", formula.text))
@@ -209,8 +210,8 @@ def as_data(walk: Explanation, places: Sequence[int] | None = None) -> dict[str,
 
     Args:
         walk: the explanation of a text.
-        places: positions of the token to follow, if any. Then steps with a row per query contain
-            only the row of the first position.
+        places: positions of a token, or None. Steps with a row per query then contain only the row
+            of the first of these positions.
     """
     data = summary(walk)
     row, answers = None, walk.answers
@@ -255,26 +256,25 @@ def stage_summary(stage: Stage) -> dict[str, Any]:
 
 def _answer(walk: Explanation, answer: Answer) -> dict[str, Any]:
     return {
-        "place": answer.place,
-        "token": walk.tokens[answer.place],
+        "place": answer.position,
+        "token": walk.tokens[answer.position],
         "likeliest": [token._asdict() for token in answer.likeliest],
     }
 
 
 def _step(walk: Explanation, section: Section, stage: Stage, row: int | None) -> dict[str, Any]:
     """Return a step with its numbers; `indices` are their rows and columns."""
-    *_, high, wide = stage.shape
-    rows, columns = range(high), range(wide)
+    rows, columns = (range(size) for size in stage.shape[-2:])
     if row is not None and has_query_rows(stage):
         rows = range(row, row + 1)
-    size = math.prod(stage.shape[:-2]) * len(rows) * wide
+    size = _heads(stage) * len(rows) * len(columns)
     whole = size <= (TABLE if stage.rows == "width" else WHOLE)
     chosen = (rows, columns) if whole else (_corner(rows), _corner(columns))
     step = {
         **stage_summary(stage),
         "factors": [factor.name for factor in stage.factors or ()],
         "written_out": _written_out(walk, section, stage, row),
-        "whole": whole and len(rows) == high,
+        "whole": whole and len(rows) == stage.shape[-2],
         "indices": [list(part) for part in chosen],
         "numbers": _finite(stage.part(*chosen).tolist()),
     }
@@ -284,7 +284,6 @@ def _step(walk: Explanation, section: Section, stage: Stage, row: int | None) ->
 
 
 def _written_out(walk: Explanation, section: Section, stage: Stage, row: int | None) -> str | None:
-    """Write out how one number of the stage is computed."""
     if row is None or stage.rows != "tokens":
         row = min(1, stage.shape[-2] - 1)
     lines = WorkedExample(walk, section).example(stage, row, ROOM)
@@ -296,7 +295,7 @@ def _corner(indices: range) -> list[int]:
 
 
 def _finite(numbers: Any) -> Any:
-    """Replace −inf in nested lists by null, because JSON has no infinity."""
+    """Replace −inf in nested lists by None, because JSON has no infinity."""
     if isinstance(numbers, list):
         return [_finite(number) for number in numbers]
     return numbers if math.isfinite(numbers) else None

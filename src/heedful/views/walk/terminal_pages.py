@@ -1,7 +1,7 @@
 """The walk in a terminal: each step's formula, sentence and numbers.
 
-Large matrices are abbreviated. No line is wider than the terminal, and colour never carries
-information that the text lacks.
+Large matrices are abbreviated, and no line is wider than the terminal. Colours only repeat
+information that the text contains.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from heedful.views.number_format import (
     Labels,
     Matrix,
     WorkedExample,
+    arrange,
     bar,
-    beside,
     formatter,
     shade,
     visible,
@@ -32,152 +32,153 @@ from heedful.views.terminal import fit
 
 MARGIN, WIDEST = 3, 130
 WIDE = 100  # cells; from this width on, matrices of one step stand side by side
-MANY, BETWEEN = 40, 3  # tokens that are listed; cells between two of them
-ROWS, TABLE = 7, 5  # rows of activations and of weight matrices in the walk of a model
-FEW = 3  # answers that are shown in full
+MANY, BETWEEN = 40, 3  # maximum number of tokens in a list; cells between two of them
+ROWS, TABLE = 7, 5  # rows shown of activations and of weight matrices in the walk of a model
+FEW = 3  # maximum number of answers that are shown in full
 
 
 def show(screen: Console, explanation: Explanation) -> None:
-    """Print every step of an explanation, with the numbers of all tokens."""
+    """Print every step of an explanation, for all tokens."""
     page = Page(screen, explanation)
-    page.top()
+    page.print_header()
     for section in explanation.sections:
-        page.open(section)
+        page.begin_section(section)
         for stages in by_step(section.stages):
-            page.stage(*stages)
-    page.answers(explanation.answers)
+            page.print_stages(*stages)
+    page.print_answers(explanation.answers)
 
 
 def by_step(stages: Sequence[Stage]) -> Iterator[list[Stage]]:
-    """Group the stages of each step, in order."""
+    """Group consecutive stages that belong to the same step."""
     steps = itertools.groupby(enumerate(stages), lambda numbered: numbered[1].step or numbered[0])
     return ([stage for _, stage in step] for _, step in steps)
 
 
 def has_query_rows(stage: Stage) -> bool:
-    """Whether the rows of a stage are queries; those of keys and values are not."""
+    """Whether a stage has a row per query; keys and values have a row per key."""
     return stage.rows == "tokens" and stage.kind not in ("key", "value")
 
 
 class Page:
     """Prints the steps of an explanation on a console.
 
-    `query` is the position of the token to follow, if any. Only the explanation's head is shown;
-    in the walk of a variant, the weights of the other heads are shown too.
+    `query` is the position of the token whose steps are printed; None prints those of all tokens.
+    Only the explained head is shown; the walk of a variant also has the weights of all other heads.
     """
 
     def __init__(self, screen: Console, explanation: Explanation, query: int | None = None) -> None:
         self.screen, self.explanation, self.query = screen, explanation, query
         self.coloured = screen.color_system is not None and not screen.no_color
         self.room = max(20, min(screen.width, WIDEST) - MARGIN)
-        self.whole_model = len(explanation.sections) > 1
+        self.is_model = len(explanation.sections) > 1
         self.section = explanation.sections[0]
         self.worked_example = WorkedExample(explanation, self.section)
         self._number = itertools.count(1)
 
-    def top(self) -> None:
+    def print_header(self) -> None:
         """Print the title, the chosen layer and head, the notes, and a variant's tokens."""
         walk = self.explanation
         name, _, subtitle = walk.title.partition(": ")
         self.screen.print()
         parts = ((f"· {name}", "bold"), (f"  {subtitle}", "dim"))
-        self.say("heedful explain ", "bold", *parts, margin=0)
+        self.write("heedful explain ", "bold", *parts, margin=0)
         hints = []
         if walk.layers > 1:
             hints.append(f"Layer {walk.layer} of {walk.layers} in full; --layer selects another.")
         if walk.heads > 1:
             hints.append(f"Head {walk.head} of {walk.heads}; --head selects another.")
         if hints:
-            self.say(" ".join(hints), margin=0)
+            self.write(" ".join(hints), margin=0)
         for note in walk.notes:
-            self.say(note, "dim", margin=0)
-        if self.whole_model:
+            self.write(note, "dim", margin=0)
+        if self.is_model:
             return
         for name, tokens in (("tokens", walk.tokens), ("tokens of the memory", walk.memory)):
             if tokens:
-                self._head(name, f"{len(tokens):,}")
-                self._tokens(tokens, self.query if tokens is walk.tokens else None)
+                self._print_head(name, f"{len(tokens):,}")
+                self._print_tokens(tokens, self.query if tokens is walk.tokens else None)
 
-    def open(self, section: Section) -> None:
+    def begin_section(self, section: Section) -> None:
         """Begin a section, with a heading in the walk of a model."""
         self.section = section
         self.worked_example = WorkedExample(self.explanation, section)
-        if self.whole_model:
+        if self.is_model:
             self.screen.print()
-            self.say(f"── {section.title} ──", "bold cyan", margin=0)
+            self.write(f"── {section.title} ──", "bold cyan", margin=0)
 
-    def stage(self, *stages: Stage) -> None:
-        """Print the stages of one step, for all tokens."""
+    def print_stages(self, *stages: Stage) -> None:
+        """Print the stages of one step side by side, for all tokens."""
         if self._print_brief(stages[0]):
             return
-        self._title(*stages)
+        self._print_title(*stages)
         several = len(stages) > 1
         room = self.room
         if several and self.room >= WIDE:
             room = (self.room - (len(stages) - 1) * GAP) // len(stages)
         blocks = [
-            matrix.lines(room, high=self._high(stage))
+            matrix.lines(room, limit=self._row_limit(stage))
             for stage in stages
             for matrix in self._matrices(stage, titled=several)
         ]
         words = self._words(stages, self.room)
-        self._print(words, *beside(blocks, self.room), self._example(stages[0], self.room))
+        self._print(words, *arrange(blocks, self.room), self._example(stages[0], self.room))
 
-    def answers(self, answers: Sequence[Answer]) -> None:
+    def print_answers(self, answers: Sequence[Answer]) -> None:
         """Print the likeliest tokens of each answer, or why the model has none."""
         walk = self.explanation
         if len(answers) > FEW:
-            self._head(f"likeliest {walk.predicted} each token", f"{len(answers):,}")
+            self._print_head(f"likeliest {walk.predicted} each token", f"{len(answers):,}")
             for i in _listed(len(answers)):
-                self._line(Text("…", "dim") if i is None else self._answer_line(answers[i]))
+                self._print_line(Text("…", "dim") if i is None else self._answer_line(answers[i]))
             answers = answers[-1:]
         for answer in answers:
-            token = visible(walk.tokens[answer.place])
-            title = f"likeliest {walk.predicted} {token} @{answer.place}"
-            self._head(title, f"{len(answer.likeliest)} of {len(walk.vocabulary):,}")
+            token = visible(walk.tokens[answer.position])
+            title = f"likeliest {walk.predicted} {token} @{answer.position}"
+            self._print_head(title, f"{len(answer.likeliest)} of {len(walk.vocabulary):,}")
             labels = Labels([candidate.token for candidate in answer.likeliest])
-            self._bars([candidate.probability for candidate in answer.likeliest], labels)
-            self.say("The longest bar is the largest probability.", "dim")
+            self._print_bars([candidate.probability for candidate in answer.likeliest], labels)
+            self.write("The longest bar is the largest probability.", "dim")
         if walk.missing:
             self.screen.print()
-            self.say(walk.missing)
+            self.write(walk.missing)
 
-    def say(self, text: str, style: str = "", *more: tuple[str, str], margin: int = MARGIN) -> None:
+    def write(
+        self, text: str, style: str = "", *runs: tuple[str, str], margin: int = MARGIN
+    ) -> None:
         """Print a paragraph, wrapped to the width."""
-        paragraph = Text.assemble((text, style), *more)
+        paragraph = Text.assemble((text, style), *runs)
         for line in self._wrapped(paragraph, self.room + MARGIN - margin):
-            self._line(line, margin)
+            self._print_line(line, margin)
 
     def _print_brief(self, stage: Stage) -> bool:
-        """Print token ids as a list, and a block in brief as a line; return whether it did."""
+        """Print a stage of token ids as a list, or a block as one line; return whether it did."""
         if stage.columns == "id":
-            self._head("tokens and their ids", f"{stage.shape[0]:,}")
+            self._print_head("tokens and their ids", f"{stage.shape[0]:,}")
             indices = [index for index in _listed(stage.shape[0]) if index is not None]
             ids = dict(zip(indices, stage.part(indices, [0])[:, 0].tolist(), strict=True))
             query = self.query if stage.rows == "tokens" else None
-            self._tokens(self.explanation.labels(stage.rows), query, ids)
+            self._print_tokens(self.explanation.labels(stage.rows), query, ids)
         elif self.section.kind == "blocks":
             shape = " × ".join(f"{size:,}" for size in stage.shape)
             text = Text.assemble((stage.name, "bold"), (f"  {shape}", "dim"), f"  {stage.sentence}")
             number = f"{next(self._number):>2} "
             for i, line in enumerate(self._wrapped(text, self.room)):
-                self._line(Text.assemble((number if not i else "   ", "dim"), line), 0)
+                self._print_line(Text.assemble((number if not i else "   ", "dim"), line), 0)
         return stage.columns == "id" or self.section.kind == "blocks"
 
     def _answer_line(self, answer: Answer) -> Text:
-        """Return a position, its token, and the three likeliest tokens."""
-        token = visible(self.explanation.tokens[answer.place])
+        token = visible(self.explanation.tokens[answer.position])
         words = [
             f"{visible(candidate.token)} {100 * candidate.probability:.1f} %"
             for candidate in answer.likeliest[:FEW]
         ]
         return Text.assemble(
-            (f"{answer.place:>4} ", "dim"), (fit(token, 8), "bold"), "  ", "   ".join(words)
+            (f"{answer.position:>4} ", "dim"), (fit(token, 8), "bold"), "  ", "   ".join(words)
         )
 
-    def _high(self, stage: Stage) -> int:
-        """Return the largest number of rows to show of a stage."""
-        if not self.whole_model or stage.kind == "weights":
+    def _row_limit(self, stage: Stage) -> int:
+        """Return the maximum number of rows to show of a stage."""
+        if not self.is_model or stage.kind == "weights":
             return FULL
         return TABLE if stage.rows == "width" else ROWS
 
@@ -193,22 +194,22 @@ class Page:
             if i:
                 self.screen.print()
             for line in part:
-                self._line(line)
+                self._print_line(line)
 
     @property
     def _row(self) -> int:
         return self.query or 0
 
-    def _head(self, name: str, shape: str) -> None:
+    def _print_head(self, name: str, shape: str) -> None:
         number = f"{next(self._number):>2} "
         self.screen.print()
         title = Text.assemble((number, "dim"), (name, "bold"), (f"  {shape}", "dim"))
         self.screen.print(title, no_wrap=True, overflow="ellipsis")
 
-    def _title(self, *stages: Stage) -> None:
+    def _print_title(self, *stages: Stage) -> None:
         shapes = list(dict.fromkeys(_shape(stage) for stage in stages))
         names = ", ".join(stage.name for stage in stages)
-        self._head(names, shapes[0] if len(shapes) == 1 else "; ".join(map(_shape, stages)))
+        self._print_head(names, shapes[0] if len(shapes) == 1 else "; ".join(map(_shape, stages)))
 
     def _words(self, stages: Sequence[Stage], room: int) -> list[Text]:
         """Return the formulas, the chains of shapes, and the sentences, without repetitions."""
@@ -221,7 +222,7 @@ class Page:
             texts.append(Text("Brighter cells are larger weights.", "dim"))
         return [line for text in texts for line in self._wrapped(text, room)]
 
-    def _tokens(
+    def _print_tokens(
         self, tokens: Sequence[str], query: int | None, ids: dict[int, int] | None = None
     ) -> None:
         lines = [Text()]
@@ -238,7 +239,7 @@ class Page:
             lines[-1] = Text.assemble(lines[-1], gap, item)
         self._print([part for line in lines for part in self._wrapped(line, self.room)])
 
-    def _line(self, line: Text, margin: int = MARGIN) -> None:
+    def _print_line(self, line: Text, margin: int = MARGIN) -> None:
         padded = Text.assemble(" " * margin, line)
         if not self.coloured:
             padded.rstrip()
@@ -248,7 +249,7 @@ class Page:
         """Return the matrix of the explanation's head; for a variant's weights, of all heads."""
         walk = self.explanation
         others = [head for head in range(walk.heads) if head != walk.head]
-        several = stage.kind == "weights" and others and not self.whole_model
+        several = stage.kind == "weights" and others and not self.is_model
         return [
             Matrix(
                 (stage.shape[-2], stage.shape[-1]),
@@ -267,38 +268,37 @@ class Page:
         return stage.of_head(head, self.explanation.heads, rows, columns).tolist()
 
     def _example(self, stage: Stage, room: int) -> list[Text]:
-        """Write out how one number of the stage is computed."""
         row = min(1, stage.shape[-2] - 1) if self.query is None else self._row
         lines = self.worked_example.example(stage, row, room)
         return [part for line in lines for part in self._wrapped(line, room)]
 
-    def _bars(self, numbers: Sequence[float], labels: Labels) -> None:
-        """Print a bar per share; the largest share has the longest bar."""
+    def _print_bars(self, numbers: Sequence[float], labels: Labels) -> None:
+        """Print a number and a bar per line; the largest number has the longest bar."""
         names = [labels(i) for i in range(len(numbers))]
         write, width, top = formatter(numbers), self._width(names), max(numbers) or 1.0
         cells = max(len(write(number)) for number in numbers)
         room = min(60, self.room - width - 4 - cells)
         for name, number in zip(names, numbers, strict=True):
             style = shade(number / top)[0] if self.coloured else ""
-            drawn = (bar(number / top, room), style)
-            self._labelled(name, width, fit(write(number), cells) + "  ", drawn)
+            bar_text = (bar(number / top, room), style)
+            self._print_item(name, width, fit(write(number), cells) + "  ", bar_text)
 
     def _width(self, labels: Sequence[str]) -> int:
         return min(12, self.room // 3, max(map(cell_len, labels)))
 
-    def _labelled(self, label: str, width: int, text: str, last: tuple[str, str]) -> None:
-        self._line(Text.assemble((fit(label, width), "bold"), "  ", text, last))
+    def _print_item(self, label: str, width: int, text: str, last: tuple[str, str]) -> None:
+        self._print_line(Text.assemble((fit(label, width), "bold"), "  ", text, last))
 
 
 def _listed(count: int) -> list[int | None]:
-    """Return the indices of `count` tokens to list; None stands for the ones left out."""
+    """Return the indices to list of `count` tokens; None stands for those left out."""
     if count <= MANY:
         return list(range(count))
     return [*range(MANY // 2), None, *range(count - 5, count)]
 
 
 def _shape(stage: Stage) -> str:
-    """Write the shape of a stage: `4 heads × 6 × 8`, or `6 × 128`."""
+    """Return the shape of a stage as text: `4 heads × 6 × 8`, or `6 × 128`."""
     shape = " × ".join(f"{size:,}" for size in stage.shape[-2:])
     if len(stage.shape) < 3:
         return shape

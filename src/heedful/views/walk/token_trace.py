@@ -11,55 +11,55 @@ from heedful.views.number_format import FULL, Labels, corners, formatter
 from heedful.views.terminal import fit
 from heedful.views.walk.terminal_pages import Page, by_step, has_query_rows
 
-LARGEST = 12  # keys that are shown of more than `FULL`
+LARGEST = 12  # keys shown if there are more than `FULL`: those with the largest weights
 
 
-def follow(screen: Console, explanation: Explanation, places: Sequence[int]) -> None:
-    """Print every step for a single token, with its sums written out.
+def show_token(screen: Console, explanation: Explanation, places: Sequence[int]) -> None:
+    """Print every step of an explanation for a single token, with its sums written out.
 
     Args:
         screen: the console to print on.
         explanation: the explanation of a text.
-        places: positions of the token; the first one is followed.
+        places: the positions at which the token occurs; the steps of the first are printed.
     """
     page = TokenPage(screen, explanation, places[0])
-    page.top()
+    page.print_header()
     if len(places) > 1:
         others = ", ".join(f"@{place}" for place in places[1:6]) + ("…" if len(places) > 6 else "")
-        page.say(f"This is the first of {len(places)} occurrences. The others: --query {others}.")
+        page.write(f"This is the first of {len(places)} occurrences. The others: --query {others}.")
     for section in explanation.sections:
-        page.open(section)
+        page.begin_section(section)
         for stages in by_step(section.stages):
             queries = [stage for stage in stages if has_query_rows(stage)]
             rest = [stage for stage in stages if not has_query_rows(stage)]
             for stage in queries:
-                page.row(stage)
+                page.print_row(stage)
             if len(rest) > 1:
-                page.stage(*rest)
+                page.print_stages(*rest)
             elif rest:
-                page.row(*rest)
+                page.print_row(*rest)
     answer = explanation.answer(places[0])
-    page.answers(() if answer is None else (answer,))
+    page.print_answers(() if answer is None else (answer,))
 
 
 class TokenPage(Page):
-    """A page with the rows of a single token."""
+    """Prints the steps of an explanation for a single token."""
 
-    def row(self, stage: Stage) -> None:
-        """Print one step of the followed token."""
+    def print_row(self, stage: Stage) -> None:
+        """Print one step of the token."""
         if self._print_brief(stage):
             return
-        self._title(stage)
+        self._print_title(stage)
         self._print(self._words([stage], self.room))
         self.screen.print()
         if not has_query_rows(stage):
-            self._print(self._matrices(stage)[0].lines(self.room, high=self._high(stage)))
+            self._print(self._matrices(stage)[0].lines(self.room, limit=self._row_limit(stage)))
         elif stage.columns in ("tokens", "memory"):
-            self._pairs(stage)
+            self._print_keys(stage)
         elif stage.kind == "context":
-            self._sum(stage)
+            self._print_sum(stage)
         elif stage.factors and stage.shape[-1] <= LARGEST:
-            self._products(stage, range(stage.shape[-1]), Labels(()))
+            self._print_products(stage, range(stage.shape[-1]), Labels(()))
         else:
             self._print(self._matrices(stage)[0].lines(self.room, only=[self._row]))
             if example := self._example(stage, self.room):
@@ -67,7 +67,7 @@ class TokenPage(Page):
                 self._print(example)
 
     def _numbers(self, stage: Stage, columns: Sequence[int]) -> list[float]:
-        """Return numbers of the followed token."""
+        """Return numbers of the token's row."""
         return self._part(stage, [self._row], columns, self.explanation.head)[0]
 
     def _keys(self) -> list[int]:
@@ -79,25 +79,25 @@ class TokenPage(Page):
         weights = self._numbers(stage, range(count))
         return sorted(sorted(range(count), key=lambda m: -weights[m])[:LARGEST])
 
-    def _pairs(self, stage: Stage) -> None:
-        """Print a line per key: a dot product, a changed score, or a bar of the weight."""
+    def _print_keys(self, stage: Stage) -> None:
+        """Print a line per key: a dot product, a changed score, or a weight with a bar."""
         keys = self._keys()
         labels = Labels(self.explanation.labels(stage.columns))
         if stage.factors is not None:
-            self._products(stage, keys, labels)
+            self._print_products(stage, keys, labels)
         elif stage.kind == "weights":
-            self._bars(self._numbers(stage, keys), Labels([labels(key) for key in keys]))
-            self.say("The longest bar is the largest weight.", "dim")
+            self._print_bars(self._numbers(stage, keys), Labels([labels(key) for key in keys]))
+            self.write("The longest bar is the largest weight.", "dim")
         else:
-            self._changes(self.section.before(stage), stage, keys, labels)
-        rest = stage.shape[-1] - len(keys)
-        if rest and stage.kind == "weights":
+            self._print_diff(self.section.stage_before(stage), stage, keys, labels)
+        omitted = stage.shape[-1] - len(keys)
+        if omitted and stage.kind == "weights":
             share = max(0.0, 1 - sum(self._numbers(stage, keys)))
-            self.say(f"… and {rest:,} others, whose weights sum to {share:.4f}", "dim")
-        elif rest:
-            self.say(f"… the keys with the largest weights; {rest:,} others", "dim")
+            self.write(f"… and {omitted:,} others, whose weights sum to {share:.4f}", "dim")
+        elif omitted:
+            self.write(f"… the keys with the largest weights; {omitted:,} others", "dim")
 
-    def _products(self, stage: Stage, columns: Sequence[int], labels: Labels) -> None:
+    def _print_products(self, stage: Stage, columns: Sequence[int], labels: Labels) -> None:
         numbers = self._numbers(stage, columns)
         write, width = (
             formatter(numbers),
@@ -107,18 +107,18 @@ class TokenPage(Page):
             total = f" = {write(number)}"
             room = self.room - width - 2 - len(total)
             terms = self.worked_example.sum_of(stage, self._row, column, room)
-            self._labelled(labels(column), width, terms, (total, "bold"))
+            self._print_item(labels(column), width, terms, (total, "bold"))
 
-    def _changes(self, before: Stage, stage: Stage, keys: Sequence[int], labels: Labels) -> None:
-        """Print the change of each key's number from the stage before."""
+    def _print_diff(self, before: Stage, stage: Stage, keys: Sequence[int], labels: Labels) -> None:
+        """Print each key's number in the stage before and in this stage."""
         old, new = self._numbers(before, keys), self._numbers(stage, keys)
         write, width = formatter([*old, *new]), self._width([labels(key) for key in keys])
         cells = max(len(write(number)) for number in [*old, *new])
         for key, was, now in zip(keys, old, new, strict=True):
             last = (fit(write(now), cells), "bold" if now > -float("inf") else "dim")
-            self._labelled(labels(key), width, f"{fit(write(was), cells)} → ", last)
+            self._print_item(labels(key), width, f"{fit(write(was), cells)} → ", last)
 
-    def _sum(self, stage: Stage) -> None:
+    def _print_sum(self, stage: Stage) -> None:
         """Print the context as a weighted sum of values."""
         weights, value = self.section.stage("weights"), (stage.factors or (stage, stage))[1]
         keys = self._keys()
@@ -136,16 +136,16 @@ class TokenPage(Page):
         for i, (key, share, vector) in enumerate(zip(keys, shares, vectors, strict=True)):
             sign = "+ " if i else "  "
             text = f"{sign}{fit(write(share), cells)} × {_vector(vector, columns, form, wide)}"
-            self._labelled(labels(key), width, text, ("", ""))
+            self._print_item(labels(key), width, text, ("", ""))
         if len(keys) < value.shape[-2]:
-            self._labelled("…", width, f"+ … {value.shape[-2] - len(keys):,} others", ("", ""))
+            self._print_item("…", width, f"+ … {value.shape[-2] - len(keys):,} others", ("", ""))
         text = " " * cells + "   = "
-        self._labelled("", width, text, (_vector(total, columns, formatter(total), wide), "bold"))
+        self._print_item("", width, text, (_vector(total, columns, formatter(total), wide), "bold"))
 
 
 def _vector(
     numbers: Sequence[float], columns: Sequence[int | None], form: Callable[[float], str], wide: int
 ) -> str:
-    rest = iter(numbers)
-    parts = ["…" if column is None else fit(form(next(rest)), wide) for column in columns]
+    remaining = iter(numbers)
+    parts = ["…" if column is None else fit(form(next(remaining)), wide) for column in columns]
     return "[" + "  ".join(parts) + "]"

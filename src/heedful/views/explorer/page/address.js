@@ -1,21 +1,21 @@
-// The state of the page as parameters of an address, and back. Invalid parameters are ignored.
+// Converts the page's state to address parameters and back. Invalid parameters are ignored.
 import { batch } from "./html.js";
 import { fromParameter, toParameter } from "./segments/segments.js";
 import { FULL_VIEW, TABS } from "./state.js";
 
 /** @import { State } from "./state.js" */
 
-/** The state whose changes are steps of the browser's history. @param {State} state */
+/** The part of the state whose changes add entries to the browser's history. @param {State} state */
 export const historyStep = (state) => `${state.path.value} ${state.head.value}`;
 
-/** The state as an address. @param {State} state */
+/** The state as address parameters. @param {State} state */
 export function toAddress(state) {
   const { x, y, scale } = state.view.value;
   const [cell, lines, second] = [state.cell.value, state.highlighted.value, state.second.value];
   /** @type {Record<string, string>} */
   const params = { call: state.path.value.join("."), head: String(state.head.value) };
   if (scale) params.view = [x, y, scale].map((n) => +n.toPrecision(7)).join(",");
-  // the address keeps only a pinned cell
+  // only a pinned cell is part of the address
   if (cell && state.pinned.value) {
     params.cell = `${cell.query},${cell.key}`;
     params.pinned = "1";
@@ -36,7 +36,7 @@ export function toAddress(state) {
   return new URLSearchParams(params).toString();
 }
 
-/** Set the state from an address. @param {State} state @param {string} text */
+/** Set the state from address parameters. @param {State} state @param {string} text */
 export function fromAddress(state, text) {
   const params = new URLSearchParams(text);
   const numbers = (/** @type {string} */ name, /** @type {string} */ separator) =>

@@ -1,4 +1,4 @@
-// The page as a component. Its state is in `state`; its data comes from `source`.
+// The explorer's page as a component. `state` holds its state; `source` provides its data.
 import { fromAddress, historyStep, toAddress } from "./address.js";
 import { Notice } from "./controls.js";
 import { HeadsPane } from "./heads/heads.js";
@@ -26,10 +26,9 @@ import { Weight } from "./weight/weight.js";
 /** @import { Host, Source } from "./types.js" */
 
 /**
- * Render the page into an element. It fills the element and touches nothing outside it, except
- * through `host`.
+ * Render the page into an element. Anything outside the element is accessed only through `host`.
  * @param {HTMLElement} element @param {Source} source @param {Host} [host]
- * @returns {Promise<() => void>} removes the page
+ * @returns {Promise<() => void>} a function that removes the page
  */
 export async function mount(element, source, host = {}) {
   let unfollow = () => {};
@@ -58,7 +57,7 @@ export async function mount(element, source, host = {}) {
   };
 }
 
-/** Follow the theme around the page; return a function that stops this. @param {State} state @param {import("./types.js").Theme} theme */
+/** Keep `state.hostTheme` up to date; return a function that stops this. @param {State} state @param {import("./types.js").Theme} theme */
 function followTheme(state, theme) {
   const read = () => (state.hostTheme.value = theme.read());
   read();
@@ -112,7 +111,7 @@ function Page({ state, source, host }) {
     };
   }, []);
   const map = (/** @type {any} */ side, /** @type {any} */ slot) =>
-    html`<${MapPane} key=${side === state ? "first" : "second"} state=${state} side=${side} source=${source} host=${host} tokens=${tokens} scale=${scale} keep=${(/** @type {any} */ painter) => (slot.value = painter)} />`;
+    html`<${MapPane} key=${side === state ? "first" : "second"} state=${state} side=${side} source=${source} host=${host} tokens=${tokens} scale=${scale} onPainter=${(/** @type {any} */ painter) => (slot.value = painter)} />`;
   return html`<div class="heedful"><div ref=${page} class=${`page tab-${state.tab.value} pane-${state.pane.value} ${state.activeTheme.value}`}>
     <div class="above"><${Toolbar} state=${state} source=${source} host=${host} tokens=${tokens} liveText=${liveText} painter=${first} painters=${painters} help=${() => setHelpOpen(true)} />
       <${TrainingSteps} state=${state} />

@@ -7,16 +7,16 @@ import { html, useEffect, useRef, useState } from "./html.js";
 /** @import { Side } from "./types.js" */
 
 /**
- * @param {object} props
+ * A button that opens a box of controls. @param {object} props
  * @param {string} props.label @param {any} props.children @param {string} [props.title]
- * @param {string} [props.kind] a CSS class of the box @param {string} [props.shortcut] its keyboard shortcut
+ * @param {string} [props.kind] a CSS class of the box @param {string} [props.shortcut] the key that opens it
  */
 export function Menu({ label, children, title, kind = "", shortcut }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const button = useRef(/** @type {HTMLElement | null} */ (null));
   const [isOpen, setOpen] = useState(false);
   useEffect(() => {
-    // not by an id: one document may contain two pages
+    // set without an id, since a document may contain two pages
     Object.assign(button.current ?? {}, { popoverTargetElement: box.current });
   }, []);
   const toggled = (/** @type {any} */ event) => {
@@ -35,7 +35,7 @@ function placeBox(/** @type {HTMLElement | null} */ box, /** @type {HTMLElement 
   placeBelow(box, button);
   requestAnimationFrame(() => {
     placeBelow(box, button);
-    if (box.matches(":focus-within")) return; // a late frame must not move the focus
+    if (box.matches(":focus-within")) return; // the user has already moved the focus here
     /** @type {HTMLElement | null} */ (box.querySelector("button, input, select"))?.focus();
   });
 }

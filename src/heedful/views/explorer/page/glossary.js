@@ -3,44 +3,48 @@ import { html, useEffect, useRef, useState } from "./html.js";
 
 /** @type {Record<string, string>} */
 const DEFINITIONS = {
-  query: "The vector of the attending token; it is compared with every key.",
-  key: "The vector of an attended token; queries are compared with it.",
+  query: "The vector of the token that attends. Its dot products with the keys give the scores.",
+  key: "The vector of a token that queries can attend to.",
   value: "The vector that a token passes on to the queries that attend to it.",
   position: "The index of a token in its text, from 0.",
   score: "The dot product of query and key, after scale, soft cap and bias.",
-  scale: "The factor of every query · key product; usually 1 / √(key width).",
+  scale: "The factor that multiplies every product query · key; usually 1 / √(width of a key).",
   softcap: "cap · tanh(score / cap): limits every score to the range −cap to cap.",
-  bias: "A number that the model adds to the score, for example for the distance of two tokens.",
-  mask: "The keys that a query may attend to. Masked cells have no weight and are hatched in the map.",
-  dimensions: "The components of query and key: one product for each.",
+  bias: "A number that the model adds to a score, for example one that depends on the tokens' distance.",
+  mask: "It determines which keys each query may attend to. Masked cells have weight 0 and are striped.",
+  dimensions:
+    "The components of query and key. Each component of the query is multiplied by the key's.",
   "log-sum-exp":
     "The logarithm of the sum of exp(score) over the row. Subtracting it from the scores makes the weights sum to one.",
   softmax: "exp(score) of each key, divided by the sum over the row.",
-  "learned sink": "A learned score for attending to no key; it takes a share of each row.",
+  "learned sink":
+    "A learned score without a key. It takes a share of each row, so the weights sum to less than one.",
   "grouped heads":
     "Grouped-query attention: several query heads share one head of keys and values.",
   head: "One of several attention computations that run in parallel in a layer.",
-  weight: "The share of the query's attention that a key gets. The weights of a row sum to one.",
+  weight:
+    "The share of the query's attention that a key receives. Without a learned sink, a row sums to one.",
   row: "All weights of one query: what it attends to.",
   column: "All weights on one key: which queries attend to it.",
   chance: "The expected score if each row's weights were shuffled among its unmasked keys.",
-  sampled: "Estimated from some of the queries; the exact number follows.",
+  sampled: "Estimated from some of the queries, until the exact number is computed.",
   pooled: "One number for several cells: their maximum or mean.",
   "half precision": "Stored in 16 bits: accurate to about three digits.",
   proved: "These weights times the values reproduce the model's output.",
   unproved: "The weights could not be compared with the model's output.",
   refuted: "The computed weights do not reproduce the model's output, so none are shown.",
-  told: "The layer or the user specified which axes are sequences, heads, queries and keys.",
-  verified: "Changed inputs showed which axes are sequences, heads, queries and keys.",
-  usual: "The axes are assumed to be sequences, heads, queries and keys; their sizes match.",
+  told: "The model's layer or the user specified which axes are sequences, heads, queries and keys.",
+  verified: "Changing the inputs showed which axes are sequences, heads, queries and keys.",
+  usual:
+    "The axes are assumed to be in the usual order: sequences, heads, queries, keys. Their sizes fit.",
   guessed:
-    "Which axes are sequences, heads, queries and keys is a guess: other orders were possible.",
+    "The order of the axes (sequences, heads, queries, keys) is a guess: several orders fit their sizes.",
   entropy:
     "The mean entropy of the rows, in nats: 0 for a single key, log(number of keys) for uniform weights.",
   distance: "The mean distance between query and attended key, in tokens.",
 };
 
-/** What heads of each kind do, in a sentence for beginners. @type {Record<string, string>} */
+/** For each kind of head, a sentence for beginners that says what such heads attend to. @type {Record<string, string>} */
 const KIND_SENTENCES = {
   previous: "It attends to the previous token.",
   sink: "It attends to the first token, as heads often do when their pattern does not occur.",
@@ -49,7 +53,7 @@ const KIND_SENTENCES = {
   broad: "It spreads its attention over all tokens.",
   induction: "It attends to the token that followed an earlier occurrence of this token.",
   duplicate: "It attends to earlier occurrences of this token.",
-  "-": "None of its scores is high, well supported and above chance.",
+  "-": "None of its scores is high, above chance and averaged over enough queries.",
 };
 
 /** @typedef {{definition: string, source: string}} ScoreDefinition */
@@ -62,7 +66,7 @@ export function addScores(definitions) {
   Object.assign(scores, definitions ?? {});
 }
 
-/** What heads of a kind do. @param {string} kind */
+/** A sentence that says what heads of a kind attend to. @param {string} kind */
 export const kindSentence = (kind) => KIND_SENTENCES[kind] ?? "";
 
 /** The definition of a term; "" if there is none. @param {string} word */
@@ -73,12 +77,12 @@ export function meaning(word) {
   return `${definition[0].toUpperCase()}${definition.slice(1)}. ${source}.`;
 }
 
-/** A term with its definition in a tooltip. @param {any} text @param {string} [word] its entry here */
+/** A term with its definition in a tooltip. @param {any} text @param {string} [word] the term to look up */
 export function Term(text, word = text) {
   return html`<${WithTip} text=${text} tip=${meaning(word)} />`;
 }
 
-/** The precision of numbers that are not exact, and why no exact ones follow. @param {{answer: import("./types.js").Answer}} props */
+/** The precision of an answer that is not exact, and why no exact answer follows. @param {{answer: import("./types.js").Answer}} props */
 export function Precision({ answer }) {
   const { word, note } = answer;
   if (!word || word === "exact") return null;
@@ -129,7 +133,7 @@ function WithTip({ text, tip }) {
 /** Place a box below an element, or above it if there is no room. @param {HTMLElement} box @param {HTMLElement} element */
 export function placeBelow(box, element) {
   const edges = element.getBoundingClientRect();
-  box.style.left = "8px"; // where it has its full width
+  box.style.left = "8px"; // so that the window's edge does not make it narrower
   const { offsetWidth: width, offsetHeight: height } = box;
   const hasRoom = edges.bottom + 6 + height < innerHeight || edges.top < height + 6;
   box.style.left = `${Math.max(8, Math.min(edges.left, document.documentElement.clientWidth - width - 8))}px`;

@@ -1,4 +1,4 @@
-// What surrounds the page: a window of its own with keys and an address, or a frame with keys only.
+// The surroundings of the page: a window with keys and an address, or a frame with keys only.
 import { effect } from "./html.js";
 
 /** @import { Address, Host } from "./types.js" */
@@ -6,22 +6,22 @@ import { effect } from "./html.js";
 const PAUSE = 200; // milliseconds without changes before the address is updated
 
 /**
- * Keep the address and the state of the page equal; return a function that stops this.
+ * Synchronise the address with the state of the page; return a function that stops this.
  * @param {Address} address @param {(text: string) => void} read set the state from an address
  * @param {() => string} state the state as an address
- * @param {() => string} step the part of the state whose changes are steps of the history
+ * @param {() => string} step the part of the state whose changes add entries to the history
  */
 export function follow(address, read, state, step) {
   read(address.read());
   const unfollow = address.follow(() => read(address.read()));
   let timer = 0;
-  let before = step();
+  let previousStep = step();
   const stop = effect(() => {
     const [text, now] = [state(), step()];
     clearTimeout(timer);
     timer = setTimeout(() => {
-      if (address.read() !== text) address.write(text, now !== before);
-      before = now;
+      if (address.read() !== text) address.write(text, now !== previousStep);
+      previousStep = now;
     }, PAUSE);
   });
   return () => {
@@ -43,7 +43,7 @@ export function systemTheme() {
   };
 }
 
-/** A page with a window of its own. @returns {Host} */
+/** The host of a page that fills a browser window. @returns {Host} */
 export function windowHost() {
   const hash = () => location.hash.slice(1);
   return {
@@ -64,7 +64,7 @@ export function windowHost() {
   };
 }
 
-/** A page in a frame. @param {string} view the initial state @returns {Host} */
+/** The host of a page in a frame. @param {string} view the initial state @returns {Host} */
 export function frameHost(view) {
   let now = view;
   return {

@@ -1,4 +1,4 @@
-// The libraries of every view: Preact, its hooks and signals, and htm's templates.
+// What all views import: Preact, its hooks and signals, and htm's templates.
 
 export { useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/hooks.js";
 export { Fragment, render } from "./vendor/preact.js";

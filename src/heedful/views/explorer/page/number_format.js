@@ -1,9 +1,6 @@
 // Formats of numbers on the page, with a true minus sign.
 
-/**
- * A number with `count` digits after the point; very small and very large ones in scientific notation.
- * @param {number} value @param {number} [count]
- */
+/** A number with `count` digits after the point; very small and very large numbers in scientific notation. @param {number} value @param {number} [count] */
 export function digits(value, count = 4) {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "–" : value < 0 ? "−∞" : "∞";
   const size = Math.abs(value);
@@ -18,13 +15,13 @@ export function digits(value, count = 4) {
 export const fixed = (value, count) => value.toFixed(Math.min(count, 12)).replace("-", "−");
 
 /** A weight with four significant digits. @param {number} weight */
-export function weighed(weight) {
+export function formatWeight(weight) {
   if (!weight || !Number.isFinite(weight)) return digits(weight);
   if (weight < 1e-4) return weight.toExponential(3).replace("-", "−");
   return weight.toFixed(Math.min(7, Math.max(4, 3 - Math.floor(Math.log10(weight)))));
 }
 
-/** A share in percent; small shares in tenths of a percent. @param {number} share */
+/** A share in percent, with a decimal below 10 % and above 99 %. @param {number} share */
 export function percent(share) {
   const hundredths = share * 100;
   if (hundredths > 0 && hundredths < 0.1) return "less than 0.1\u00a0%";

@@ -1,4 +1,4 @@
-// Questions that follow signals: a newer question aborts the older one.
+// Questions to the source that depend on signals: a newer question aborts the older one.
 import { effect, signal } from "./html.js";
 
 /** @import { Answer, LiveAnswer, Source } from "./types.js" */
@@ -6,7 +6,7 @@ import { effect, signal } from "./html.js";
 const POLL_PAUSE = 700; // milliseconds before a sampled answer is requested again
 
 /**
- * Repeat a question until its answer is final; report every answer, also sampled ones.
+ * Repeat a question until its answer is exact; report every answer, including sampled answers.
  * @param {Source} source @param {[string, Record<string, any>]} question @param {AbortSignal} signal
  * @param {(answer: Answer) => void} report not called after the signal is aborted
  */
@@ -31,12 +31,12 @@ export function liveAnswer(source, question, pause = 0) {
   const answer = signal(/** @type {any} */ (null));
   let current = new AbortController();
   let timer = 0;
-  let before = "";
+  let previousText = "";
   const stop = effect(() => {
     const now = question();
     const text = JSON.stringify(now);
-    if (text === before) return;
-    before = text;
+    if (text === previousText) return;
+    previousText = text;
     current.abort();
     clearTimeout(timer);
     if (!now) {

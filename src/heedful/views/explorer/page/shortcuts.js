@@ -1,4 +1,4 @@
-// Keyboard shortcuts. Controls declare their own shortcut (aria-keyshortcuts).
+// Keyboard shortcuts of the page. Controls declare theirs in `aria-keyshortcuts`.
 import { html, useEffect, useRef } from "./html.js";
 import { reveal, zoomAtCell } from "./map/viewport.js";
 import { FULL_VIEW, TABS } from "./state.js";
@@ -9,36 +9,36 @@ import { step } from "./text/find.js";
 
 const HELP = [
   ["← ↑ → ↓", "move the cell"],
-  ["PgUp PgDn Home End", "move by a screen; to the first or last key of the row"],
-  ["shift + ← →", "previous, next head"],
-  ["[  ]", "previous, next layer"],
+  ["PgUp PgDn Home End", "move up or down by a screen; to the first or last key of the row"],
+  ["shift + ← →", "go to the previous, next head"],
+  ["[  ]", "go to the previous, next layer"],
   ["+  −  0", "zoom in, zoom out, show the full map"],
   ["p", "pin or unpin the cell"],
-  ["r  c", "highlight its row, its column"],
-  ["s", "the strongest weights in view"],
-  ["/  n  shift + n", "find a token; next, previous match"],
+  ["r  c", "highlight the row, the column of the cell"],
+  ["s", "list the strongest weights in view"],
+  ["/  n  shift + n", "find a token; go to the next, previous match"],
   ["a", "switch the profile between row and column"],
-  ["b", "open or close a second map"],
+  ["b", "open or close a second map beside the first"],
   ["m", "mark segments; see how they attend to each other"],
-  ["shift + ← ↑ → ↓ Enter", "in the text: select tokens, and mark them"],
-  ["v  w", "view options; save"],
-  ["t", "next part: heads, map, text, weight, segments"],
-  ["Esc", "unselect the cell"],
-  ["?", "this help"],
+  ["shift + ← ↑ → ↓ Enter", "in the text: select tokens, then mark them"],
+  ["v  w", "open the menu View; the menu Save"],
+  ["t", "go to the next part: heads, map, text, weight, segments"],
+  ["Esc", "deselect the cell"],
+  ["?", "show this list"],
 ];
 const GENERATION = [
   ["g", "type a prompt"],
   ["y", "stop, go on"],
-  ["x", "sampling options"],
+  ["x", "open the sampling options"],
 ];
-const TRAINING = [[",  .", "previous, next recorded training step"]];
+const TRAINING = [[",  .", "go to the previous, next recorded training step"]];
 const WITH_KEYS = "input, select, textarea, dialog, [popover]"; // elements that handle keys themselves
 /** @type {Record<string, [number, number]>} */
 const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
 /**
  * Listen for keys; return a function that stops this.
- * @param {EventTarget} target where keys are listened for @param {State} state
+ * @param {EventTarget} target receives the key events @param {State} state
  * @param {() => Painter | null} painter @param {() => HTMLElement | null} page
  */
 export function listen(target, state, painter, page) {
@@ -104,12 +104,12 @@ function keyActions(state, painter, page) {
   };
 }
 
-/** Move the cell, and keep it in view. @param {State} state @param {Painter | null} painter @param {[number, number]} by */
+/** Move the cell, and keep it in view. @param {State} state @param {Painter | null} painter @param {[number, number]} step down, right */
 function moveCell(state, painter, [down, right], isScreen = false) {
   if (!painter) return;
   const { place } = painter;
   const visible = Math.max(1, Math.floor((Math.min(place.wide, place.high) / place.scale) * 0.8));
-  const step = isScreen ? visible : Math.max(1, Math.round(6 / place.scale)); // at least a visible step
+  const step = isScreen ? visible : Math.max(1, Math.round(6 / place.scale)); // a step of at least 6 pixels
   const now = state.cell.value;
   const middle = {
     query: Math.floor(place.y + place.high / place.scale / 2),
@@ -135,16 +135,16 @@ function selectInView(state, painter, to) {
   reveal(state, painter.place, cell);
 }
 
-/** @param {State} state @param {number} by */
-function switchHead(state, by) {
+/** @param {State} state @param {number} step 1 or −1 */
+function switchHead(state, step) {
   const { heads } = state.call.value;
-  const nextHead = heads[heads.indexOf(state.head.value) + by];
+  const nextHead = heads[heads.indexOf(state.head.value) + step];
   if (nextHead !== undefined) state.show(state.path.value[2], nextHead);
 }
 
-/** @param {State} state @param {number} by */
-function switchLayer(state, by) {
-  state.show(state.path.value[2] + by, state.head.value);
+/** @param {State} state @param {number} step 1 or −1 */
+function switchLayer(state, step) {
+  state.show(state.path.value[2] + step, state.head.value);
 }
 
 /** Open the next part of the page and focus its first control. */
@@ -164,6 +164,6 @@ export function Help({ close, tour, canGenerate, hasSteps }) {
   const box = useRef(/** @type {HTMLDialogElement | null} */ (null));
   useEffect(() => box.current?.showModal(), []);
   return html`<dialog ref=${box} onClose=${close} aria-label="All keys"><h2>Keys</h2><dl>${all.map(([keys, action]) => html`<div><dt>${keys}</dt><dd>${action}</dd></div>`)}</dl>
-    <p class="quiet">Drag to move; use the wheel or two fingers to zoom. Click a cell to pin it; click a token at the edge to highlight its row or column.</p>
+    <p class="quiet">Drag to move the map; use the wheel or two fingers to zoom. Click a cell to pin it, or a token at the edge to highlight its row or column.</p>
     <form method="dialog"><button onClick=${tour}>show the first steps again</button> <button autofocus>close</button></form></dialog>`;
 }

@@ -1,4 +1,4 @@
-// The state of the page as signals: call, head, view, chosen cell, options.
+// The state of the page as signals: call, head, view, selected cell, options.
 import { batch, computed, signal } from "./html.js";
 import { Segments } from "./segments/segments.js";
 
@@ -9,7 +9,7 @@ export const FULL_VIEW = { x: 0, y: 0, scale: 0 };
 export const TABS = ["heads", "map", "text", "weight", "segments"];
 
 /**
- * Matches of a token search. `places` are token indices; `current` numbers the selected match, or −1.
+ * Matches of a token search. `current` is the index in `places` of the selected match, or −1.
  * @typedef {{text: string, axis: Axis, places: Int32Array, count: number, current: number}} Matches
  */
 
@@ -22,7 +22,7 @@ export class State {
     this.view = signal(FULL_VIEW);
     this.cell = signal(/** @type {Cell | null} */ (null));
     this.pinned = signal(false);
-    /** The cell under the pointer, and the pointer's place; independent of a pinned cell. */
+    /** The place of the pointer and the cell under it; these change also while a cell is pinned. */
     this.hover = signal(
       /** @type {{cell: Cell, x: number, y: number, side: Side} | null} */ (null),
     );
@@ -32,7 +32,7 @@ export class State {
     this.reduce = signal(/** @type {Reduce} */ ("max"));
     this.colours = signal(/** @type {Colours} */ ("sqrt"));
     this.sink = signal(true); // whether the colour scale includes the first key
-    this.tab = signal("map"); // the pane of a narrow screen
+    this.tab = signal("map"); // the visible pane of a narrow screen
     const isMarked = about.recordings.some(({ texts }) =>
       texts.some(({ marks }) => marks?.source?.length),
     );
@@ -71,7 +71,7 @@ export class State {
     };
   }
 
-  /** The id of a call in requests: recording.text.call, and the number of tokens of a text that can grow. @param {number[]} path */
+  /** The id of a call in requests: recording.text.call, and the number of tokens if the text can grow. @param {number[]} path */
   callIdOf(path) {
     this.sizeVersion.value;
     const tokens = this.about.recordings[path[0]]?.texts[path[1]]?.tokens;
@@ -83,13 +83,13 @@ export class State {
     return this._calls([recording, 0]).length;
   }
 
-  /** Set the number of tokens of a text that grows. @param {number} recording @param {number} tokens */
+  /** Set the number of tokens of a recording whose text grows. @param {number} recording @param {number} tokens */
   setTokenCount(recording, tokens) {
     const { texts } = this.about.recordings[recording];
-    const [before] = texts;
-    if (before.tokens === tokens) return;
-    const calls = before.calls.map((call) => ({ ...call, shape: grownShape(call, tokens) }));
-    texts[0] = { ...before, tokens, calls };
+    const [about] = texts;
+    if (about.tokens === tokens) return;
+    const calls = about.calls.map((call) => ({ ...call, shape: grownShape(call, tokens) }));
+    texts[0] = { ...about, tokens, calls };
     this.sizeVersion.value++;
   }
 
@@ -128,12 +128,12 @@ export class State {
   choose(path, head) {
     if (!this.has(path)) return;
     batch(() => {
-      const before = this.call.value;
+      const previous = this.call.value;
       const isOtherText = String(this.path.value.slice(0, 2)) !== String(path.slice(0, 2));
       this.path.value = path;
       const { heads, shape } = this.call.value;
       this.head.value = heads.includes(head) ? head : heads[0];
-      const isResized = String(before.shape.slice(1)) !== String(shape.slice(1));
+      const isResized = String(previous.shape.slice(1)) !== String(shape.slice(1));
       if (isOtherText || isResized) this._resetView();
     });
   }
@@ -158,7 +158,7 @@ export class State {
     });
   }
 
-  /** Open a tab (on narrow screens) or pane. @param {string} tab */
+  /** Open a part of the page: a tab on narrow screens, or the segment pane. @param {string} tab */
   openTab(tab) {
     batch(() => {
       this.tab.value = tab;
@@ -181,9 +181,9 @@ export class State {
   }
 }
 
-/** The path of the first call, of the newest recording if texts grow or training steps were recorded. @param {About} about */
+/** The path of the first call; in the newest recording if texts can grow or training steps were recorded. @param {About} about */
 function firstPath({ recordings, written, moments }) {
-  const all = [...recordings.entries()]; // a recording may have no call
+  const all = [...recordings.entries()]; // the loop skips recordings and texts without calls
   for (const [r, { texts }] of written || moments?.length ? all.reverse() : all)
     for (const [t, { calls }] of texts.entries()) if (calls.length) return [r, t, 0];
   throw new Error("No call of attention was recorded: there is nothing to show.");

@@ -7,9 +7,9 @@ const PAGE = 1024;
 const CACHED = 512; // pages of names
 /** @type {Record<string, string>} */
 const SIGNS = { " ": "·", "\n": "↵", "\t": "⇥", "\r": "␍", "\u00a0": "⍽", "\u200b": "␣" };
-const LINE_END = /[\n↵]/; // in the text itself or in a token's name
+const LINE_END = /[\n↵]/; // in a text, and its sign in a token's name
 
-/** A sign for an invisible character; other characters unchanged. @param {string} letter */
+/** A visible sign for an invisible character; any other character is returned. @param {string} letter */
 function sign(letter) {
   const code = letter.codePointAt(0) ?? 0;
   if (code < 32) return String.fromCodePoint(0x2400 + code);
@@ -114,11 +114,11 @@ export class Tokens {
     try {
       const about = { call: callId, axis, start, stop: start + PAGE };
       const answer = await this.source.ask("tokens", about);
-      if (!this.pages.has(id)) return; // evicted meanwhile
+      if (!this.pages.has(id)) return; // removed from the cache meanwhile
       this.pages.set(id, { tokens: answer.tokens ?? null, cut: answer.cut ?? {} });
       this.version.value++;
     } catch (error) {
-      this.pages.delete(id); // so that it is requested again
+      this.pages.delete(id); // so that the page is requested again
       throw error;
     }
   }

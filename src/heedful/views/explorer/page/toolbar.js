@@ -55,7 +55,7 @@ function Beside({ state }) {
 function ViewOptions({ state }) {
   return html`<div class="view-options">
     <${Setting} title="Colours" setting=${state.colours} options=${[["linear", "linear"], ["sqrt", "square root"], ["log", "log"]]} />
-    <${Setting} title="A pixel of many weights shows" setting=${state.reduce} options=${[["max", "maximum"], ["mean", "mean"]]} />
+    <${Setting} title="A pixel that covers several weights shows" setting=${state.reduce} options=${[["max", "maximum"], ["mean", "mean"]]} />
     <label><input type="checkbox" checked=${state.sink.value} onChange=${(/** @type {any} */ e) => (state.sink.value = e.target.checked)} /> the colour scale includes the first key</label>
     <${Setting} title="Theme" setting=${state.theme} options=${[["", "system"], ["light", "light"], ["dark", "dark"]]} />
   </div>`;
@@ -79,7 +79,7 @@ function Save({ state, source, host, painters, liveText, close }) {
     reporting(() => saveMap(kind, state, source, painters()));
   const { visible: status } = liveText;
   const copy = reporting(async () => {
-    await new Promise((resolve) => setTimeout(resolve, 250)); // until the address has the last change
+    await new Promise((resolve) => setTimeout(resolve, 250)); // until the address contains the last change
     const link = host.address.link();
     try {
       await navigator.clipboard.writeText(link);

@@ -1,4 +1,4 @@
-// The first visit: the page opens an example, and three small cards explain it.
+// The first visit: the page selects an example, and three small cards explain it.
 import { kindSentence, Term } from "./glossary.js";
 import { isChosen } from "./heads/grid.js";
 import { title } from "./heads/scores.js";
@@ -12,10 +12,10 @@ import { html, signal, useEffect, useRef, useState } from "./html.js";
 const SEEN = "heedful: first steps seen";
 const TIMEOUT = 3000; // milliseconds to wait for the scores that choose an example
 const CLEAR = ["previous", "induction", "duplicate", "local", "self"]; // kinds with a clear pattern
-const SEARCHED = 2048; // tokens in which the strongest weight is searched
+const SEARCHED = 2048; // number of queries and keys among which the largest weight is searched
 const NARROW = 900; // pixels below which the parts are tabs
 
-/** The visible card; −1: none. */
+/** The index of the visible card; −1: none is visible. */
 export class Tour {
   constructor() {
     this.step = signal(-1);
@@ -46,11 +46,11 @@ export class Tour {
 export function TourCards({ tour, state, source, heads, tokens, host }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const isFirst = useState(() => !host.address?.read())[0]; // the address has no view
-  const before = useState(() => selection(state))[0]; // effects run later
+  const initial = useState(() => selection(state))[0]; // before any effect runs
   const step = tour.step.value;
   useEffect(() => {
     let isUnmounted = !isFirst;
-    const hasChosen = () => isUnmounted || selection(state) !== before;
+    const hasChosen = () => isUnmounted || selection(state) !== initial;
     const begin = (/** @type {boolean} */ isOpen) => isOpen && !isUnmounted && tour.begin();
     if (isFirst) openExample(state, source, heads, hasChosen).then(begin);
     return () => {
@@ -87,14 +87,14 @@ const CARDS = [
   {
     part: "heads",
     content: ({ state, heads }) => {
-      const entry = chosen(state, heads);
-      return html`Each small picture is the attention map of a ${Term("head")}, one row per query token. The chosen one is <b>${entry ? title(entry) : "marked"}</b>. ${entry ? kindSentence(entry.kind) : ""}`;
+      const entry = selectedEntry(state, heads);
+      return html`Each small picture is the attention map of a ${Term("head")}, with a row for each query token. The selected head is <b>${entry ? title(entry) : "marked"}</b>. ${entry ? kindSentence(entry.kind) : ""}`;
     },
   },
   {
     part: "map",
     content: () =>
-      html`Its attention map. Each ${Term("row")} is a query token, each ${Term("column")} a key token; the colour is the weight. Drag to move, zoom with the wheel; click a cell to pin it.`,
+      html`This is its attention map. Each ${Term("row")} is a query token, each ${Term("column")} a key token; the colour of a cell shows the weight. Drag to move the map, use the wheel to zoom, click a cell to pin it.`,
   },
   {
     part: "weight",
@@ -102,26 +102,26 @@ const CARDS = [
       const cell = state.cell.value;
       const name = (/** @type {"queries" | "keys"} */ axis, /** @type {number} */ i) =>
         html`<b class="short"><bdi>${tokens.label(state.callId.value, axis, i).replace(/^·+(?=.)/, "")}</bdi></b>`;
-      return html`${cell ? html`The chosen cell: how much ${name("queries", cell.query)} attends to ${name("keys", cell.key)}. ` : ""}Here is its calculation, down to single products. Words with a dotted underline have explanations.`;
+      return html`${cell ? html`The selected cell shows how much ${name("queries", cell.query)} attends to ${name("keys", cell.key)}. ` : ""}Here is its calculation, down to single products. Point at a word with a dotted underline to see its definition.`;
     },
   },
 ];
 
-/** The entry of the chosen head. @param {State} state @param {Heads} heads */
-const chosen = (state, heads) => heads.all().find((entry) => isChosen(entry, state));
+/** The entry of the selected head. @param {State} state @param {Heads} heads */
+const selectedEntry = (state, heads) => heads.all().find((entry) => isChosen(entry, state));
 
-/** The selection, for comparing. @param {State} state */
+/** The selection as text, for comparisons. @param {State} state */
 const selection = (state) =>
   `${state.callId.peek()} ${state.head.peek()} ${JSON.stringify([state.cell.peek(), state.highlighted.peek()])}`;
 
 /**
- * Open the strongest cell, apart from the first key, of a head with a clear pattern; return false
- * if there is none or the user has chosen something meanwhile.
+ * Select a head with a clear pattern, and its largest weight on another key than the first. Return
+ * false if there is none, or if the user has selected something meanwhile.
  * @param {State} state @param {Source} source @param {Heads} heads @param {() => boolean} hasChosen
  */
 async function openExample(state, source, heads, hasChosen) {
   const end = performance.now() + TIMEOUT;
-  while (heads.done < 1 && performance.now() < end && !hasChosen())
+  while (heads.progress < 1 && performance.now() < end && !hasChosen())
     await new Promise((resolve) => setTimeout(resolve, 80));
   const clarity = (/** @type {HeadEntry} */ { kind, values }) =>
     CLEAR.includes(kind) ? values[kind] - (kind === "self" ? 0.5 : 0) : -1;
@@ -132,7 +132,7 @@ async function openExample(state, source, heads, hasChosen) {
   const region = { queries: `0-${Math.min(N, SEARCHED)}`, keys: `0-${Math.min(M, SEARCHED)}` };
   const fields = { call, head: best.head, ...region, count: 50 };
   const { cells } = await source.ask("strongest", fields).catch(() => ({ cells: [] }));
-  if (hasChosen() || !cells?.length) return false; // an example is nothing that has to be
+  if (hasChosen() || !cells?.length) return false; // the page works without an example
   const first = best.about.kind === "cross" ? Number.NaN : best.about.first;
   const [, query, key] =
     cells.find((/** @type {number[]} */ [, query, key]) => key > 0 && key !== query + first) ??

@@ -4,7 +4,7 @@ import type { ReadonlySignal, Signal } from "./vendor/signals-core.js";
 /** A value that notifies its readers when it changes. */
 export type { ReadonlySignal, Signal };
 
-/** An array of an answer, row by row. */
+/** An array of an answer, in row-major order. */
 export type Numbers = { data: Float32Array; shape: number[] };
 
 export type Axis = "queries" | "keys";
@@ -87,7 +87,7 @@ export interface TextAbout {
   crosses?: boolean;
   marks?: { source?: MarksAbout; target?: MarksAbout };
   calls: CallAbout[];
-  /** The number of tokens, of a text that can grow. */
+  /** The number of tokens, if the text can grow. */
   tokens?: number;
 }
 
@@ -117,10 +117,10 @@ export interface About {
   file?: { said: string; difference: number };
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: every question has its own fields, and so has its answer
+// biome-ignore lint/suspicious/noExplicitAny: the fields differ from question to question, in the answers too
 type Fields = Record<string, any>;
 
-/** An answer with its arrays; `word` is its precision ("exact", "sampled", …), `done` the computed part of the exact answer, 0 to 1. */
+/** An answer with its arrays; `word` is its precision ("exact", "sampled", …), `done` the computed fraction of the exact answer. */
 export type Answer = Fields & { word?: string; done?: number };
 
 /** Where answers come from: a server, the contents of a file, or the kernel of a notebook. */
@@ -133,7 +133,7 @@ export interface Source {
 
 /** Continues a text. */
 export interface GenerationSource {
-  /** The status; with an index, also the alternatives to the token there. */
+  /** The status; with an index, also the alternatives to the token with this index. */
   status: (at?: number) => Promise<Answer>;
   /** Send "begin", "stop", "on" or "choose". */
   send: (action: string, options: Fields) => Promise<Answer>;
@@ -141,10 +141,10 @@ export interface GenerationSource {
   recordingFile: (call: string) => Promise<Blob>;
 }
 
-/** An answer that follows the state of the page; `request` holds the fields of its question. */
+/** An answer that follows the page's state; `request` holds its question's fields, `failed` an error. */
 export type LiveAnswer = ReadonlySignal<(Answer & { request?: Fields; failed?: string }) | null>;
 
-/** What surrounds the page. Without these, the page is an embedded part of another page. */
+/** The surroundings of the page; empty if the page is embedded in another page. */
 export interface Host {
   /** Where to listen for keys; default: the page's own element. */
   keys?: EventTarget;
@@ -173,7 +173,7 @@ export type Theme = { read: () => string; follow: (changed: () => void) => () =>
 export interface Side {
   /** The model's head number. */
   head: ReadonlySignal<number>;
-  /** recording.text.call, and the number of tokens of a text that can grow. */
+  /** recording.text.call, and the number of tokens if the text can grow. */
   callId: ReadonlySignal<string>;
   call: ReadonlySignal<CallAbout>;
   choose: (path: number[], head: number) => void;

@@ -1,4 +1,4 @@
-// The binary format of answers: the length of a header, the header in JSON, then arrays (see wire.py).
+// Reads the binary format of answers: a header's length, the header in JSON, arrays (see wire.py).
 
 const KINDS = { float32: Float32Array, int32: Int32Array, uint8: Uint8Array, float16: Uint16Array };
 
@@ -20,10 +20,7 @@ export function float32(halves) {
   return values;
 }
 
-/**
- * @param {ArrayBuffer} buffer
- * @returns {any} the header, with each array under its name: {data, shape}
- */
+/** @param {ArrayBuffer} buffer @returns {any} the header, with each array under its name: {data, shape} */
 export function unpacked(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
@@ -41,14 +38,14 @@ export function unpacked(buffer) {
   return answer;
 }
 
-/** A number of a header, in which JSON cannot write infinities and NaN. @param {number | string | null} value */
+/** A number of a header; since JSON lacks infinities and NaN, these are texts and null. @param {number | string | null} value */
 export function number(value) {
   if (value === null || value === undefined) return NaN;
   return typeof value === "number" ? value : value === "inf" ? Infinity : -Infinity;
 }
 
 /** Decompress the base64 text of an element of the one-file page. @param {Element | null} element */
-export async function inflated(element) {
+export async function decompress(element) {
   const text = atob(element?.textContent ?? "");
   const bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
@@ -58,7 +55,7 @@ export async function inflated(element) {
 
 /** The contents of the one-file page: parts by their names (file_contents.py). */
 export async function parts() {
-  const buffer = await inflated(document.getElementById("numbers"));
+  const buffer = await decompress(document.getElementById("numbers"));
   const view = new DataView(buffer);
   /** @type {Record<string, any>} */
   const contents = {};

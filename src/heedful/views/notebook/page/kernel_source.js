@@ -1,5 +1,5 @@
-// The explorer's page in a notebook's cell: numbers come from the kernel, keys without modifiers
-// stay in the page, and the wheel scrolls the notebook.
+// The explorer's page in a notebook's cell. Numbers come from the kernel, keys without modifiers do
+// not reach the notebook, and the wheel scrolls the notebook.
 import { mount } from "../../explorer/page/app.js";
 import { unpacked } from "../../explorer/page/wire.js";
 
@@ -7,10 +7,7 @@ import { unpacked } from "../../explorer/page/wire.js";
 
 /** @typedef {{ask: (question: string, words?: Record<string, any>, signal?: AbortSignal) => Promise<ArrayBuffer>}} Kernel */
 
-/**
- * @param {HTMLElement} element @param {Kernel} kernel @param {Model} model
- * @returns {Promise<() => void>} removes the page
- */
+/** @param {HTMLElement} element @param {Kernel} kernel @param {Model} model @returns {Promise<() => void>} a function that removes the page */
 export async function show(element, kernel, model) {
   /** @type {import("../../explorer/page/types.js").Source} */
   const source = {
@@ -31,7 +28,7 @@ export async function show(element, kernel, model) {
 /** @param {HTMLElement} element @param {Model} model @returns {{host: Host, end: () => void}} */
 export function inCell(element, model) {
   const box = /** @type {HTMLElement} */ (/** @type {ShadowRoot} */ (element.getRootNode()).host);
-  // without a modifier: the notebook would take it as a shortcut, such as deleting a cell
+  // a key without a modifier would be a shortcut of the notebook, such as deleting a cell
   const isPageKey = (/** @type {Event} */ event) => {
     const { ctrlKey, metaKey, altKey } = /** @type {KeyboardEvent} */ (event);
     return !ctrlKey && !metaKey && !altKey;
@@ -39,7 +36,7 @@ export function inCell(element, model) {
   const stopPageKeys = (/** @type {Event} */ event) => {
     if (isPageKey(event)) event.stopPropagation();
   };
-  // Jupyter Notebook 7 handles keys at the document, before the page. It ignores those of elements
+  // Jupyter Notebook 7 handles keys at the document, before the page. It ignores keys inside elements
   // with this attribute (Lumino's CommandRegistry, "data-lm-suppress-shortcuts")
   const suppressShortcuts = (/** @type {Event} */ event) => {
     if (event.composedPath().includes(box))
@@ -67,7 +64,7 @@ export function inCell(element, model) {
   };
 }
 
-/** The notebook's theme, as JupyterLab and VS Code state it; light in other notebooks. */
+/** The theme of JupyterLab or VS Code; "light" in other notebooks. */
 function theme() {
   const { dataset, classList } = document.body;
   const isDark =

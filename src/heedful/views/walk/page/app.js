@@ -1,4 +1,4 @@
-// The page of a walk, one step at a time. `state` holds what is shown.
+// The page of a walk, which shows one step at a time. `state` holds the walk and the current step.
 import { follow, systemTheme } from "../../explorer/page/host.js";
 import {
   html,
@@ -12,17 +12,17 @@ import { readable } from "../../explorer/page/tokens.js";
 import { Matrix } from "./matrix.js";
 import { NextTokens } from "./next_tokens.js";
 import { formatNumber } from "./number_format.js";
-import { arranged, isNarrow, isOneStage, margin } from "./sizes.js";
+import { arrange, isNarrow, isOneStage, margin } from "./sizes.js";
 import { label, omissions } from "./stages.js";
 import { State } from "./state.js";
-import { writtenOut } from "./sums.js";
+import { calculationParts } from "./sums.js";
 
 /** @import { Group, Panel } from "./step_layout.js" */
 /** @import { Cell, PageWalk, Stage, Walk } from "./types.js" */
 /** @import { Host } from "../../explorer/page/types.js" */
 
 /**
- * Draw the page into an element.
+ * Render the page into an element.
  * @param {HTMLElement} element
  * @param {{walks: PageWalk[], start: number, text: string, memory: string}} about @param {Host} host
  */
@@ -56,14 +56,14 @@ function Page({ state, host }) {
   </div>`;
 }
 
-/** Whether the page has the dark theme; without a choice, the system's theme. @param {string} theme */
+/** Whether the page is dark, by the chosen theme or, without one, the system's theme. @param {string} theme */
 function useDark(theme) {
   const [browserTheme, setBrowserTheme] = useState(() => systemTheme().read());
   useEffect(() => systemTheme().follow(() => setBrowserTheme(systemTheme().read())), []);
   return (theme || browserTheme) === "dark";
 }
 
-/** Change the step with ← and →; inside a matrix, these keys move between its numbers. @param {State} state @param {EventTarget} target */
+/** Change the step with ← and →. Inside a matrix, these keys select numbers instead. @param {State} state @param {EventTarget} target */
 function listen(state, target) {
   const onKey = (/** @type {Event} */ raw) => {
     const event = /** @type {KeyboardEvent} */ (raw);
@@ -157,7 +157,7 @@ function Description({ state, walk }) {
   const step = state.currentStep.value;
   const { stages } = step;
   const index = Math.min(state.step.value, walk.steps.length - 1);
-  const go = (/** @type {number} */ by) => () => state.go(index + by);
+  const go = (/** @type {number} */ change) => () => state.go(index + change);
   const unique = (/** @type {string[]} */ all) => [...new Set(all.filter(Boolean))];
   const formulas = unique(stages.map((stage) => stage.formula));
   const chains = unique(
@@ -188,7 +188,7 @@ function shape(stage) {
   return heads + all.slice(-2).join(" × ");
 }
 
-/** The room for matrices in pixels; on a phone they may extend below the screen. @param {HTMLElement} element */
+/** The space for the matrices in pixels; on a phone, they may extend below the screen. @param {HTMLElement} element */
 function roomIn(element) {
   const { paddingLeft, paddingTop } = getComputedStyle(element);
   const wide = element.clientWidth - 2 * Number.parseFloat(paddingLeft);
@@ -213,7 +213,7 @@ function Scene({ state, walk, dark }) {
   const step = state.currentStep.value;
   const { groups, scale } =
     size.wide && !step.answer
-      ? arranged(walk, step, state.currentHead.value, size)
+      ? arrange(walk, step, state.currentHead.value, size)
       : { groups: [], scale: 1 };
   const stacked = isNarrow(size);
   return html`<section class="scene" ref=${box} aria-label="The numbers" style=${`--scale:${scale}`}>
@@ -234,8 +234,8 @@ function Product({ state, walk, group, scale, dark }) {
   </div>`;
 }
 
-/** The caption of a factor or a product. If it is longer than its matrix, it extends to the left;
- * without room there, it moves down a line. @param {{walk: Walk, panel: Panel, scale: number}} props */
+/** The caption of a factor or a product. A caption longer than its matrix extends to the left; if there
+ * is no room, it moves down a line. @param {{walk: Walk, panel: Panel, scale: number}} props */
 function Caption({ walk, panel, scale }) {
   const text = caption(panel);
   const excess = text.length * 9 * scale - panel.wide * panel.columns.length;
@@ -259,7 +259,7 @@ function SideBySide({ state, walk, group, scale, dark, brief, stacked }) {
   )}</div>`;
 }
 
-/** The caption of a matrix, without its head, walkIndex the header shows. @param {Panel} panel */
+/** The caption of a matrix, without its head, which the header shows. @param {Panel} panel */
 const caption = ({ stage, turned }) => stage.name + (turned ? "ᵀ" : "");
 
 /** The legend of the colours. */
@@ -272,7 +272,7 @@ function NumberPane({ state, walk }) {
   const cell = state.cell.value;
   if (!cell) return null;
   const { stage, head, row, column } = cell;
-  const parts = writtenOut(cell);
+  const parts = calculationParts(cell);
   const value = stage.at(head, row, column);
   const isId = stage.axes[1] === "id";
   const name = (/** @type {0 | 1} */ axis, /** @type {number} */ index) => {

@@ -7,15 +7,12 @@ const DARK = { background: [0.225, 0.004], end: [0.52, 0.13] };
 // masked scores are grey, outside the scale
 const MASKED = { light: "#e1e3e6", dark: "#30363d" };
 
-/**
- * The colour of a number; `most` is the magnitude that gets the strongest colour.
- * @param {number} value @param {number} most @param {boolean} dark
- */
-export function colour(value, most, dark) {
+/** The colour of a number; `largest` is the magnitude with the strongest colour. @param {number} value @param {number} largest @param {boolean} dark */
+export function colour(value, largest, dark) {
   if (Number.isNaN(value)) return "transparent";
   if (!Number.isFinite(value)) return dark ? MASKED.dark : MASKED.light;
-  if (!(most > 0)) return "transparent";
-  const share = Math.min(1, Math.abs(value) / most);
+  if (!(largest > 0)) return "transparent";
+  const share = Math.min(1, Math.abs(value) / largest);
   const { background, end } = dark ? DARK : LIGHT;
   const [light, chroma] = background.map((from, i) => from + (end[i] - from) * share);
   return `oklch(${light.toFixed(4)} ${chroma.toFixed(4)} ${value < 0 ? 55 : 250})`;

@@ -59,7 +59,7 @@ export function computeWalk(data, text, second) {
   };
 }
 
-/** @param {any} entry @param {any} data @param {Texts} texts @param {Heads[]} all of the stages before @returns {Heads} */
+/** @param {any} entry @param {any} data @param {Texts} texts @param {Heads[]} all matrices of the earlier stages @returns {Heads} */
 function numbers(entry, data, { tokens, memory }, all) {
   const [first, second] = [...entry.factors, ...entry.sources].map(
     (/** @type {number} */ index) => all[index],
@@ -129,7 +129,7 @@ function stage(entry, data, matrices, all, { tokens, memory }) {
   };
 }
 
-/** The notes on where the vectors come from. @param {any} data @param {string[]} tokens @returns {string[]} */
+/** Notes on the origin of the word vectors. @param {any} data @param {string[]} tokens @returns {string[]} */
 function notes(data, tokens) {
   const all = [...new Set(tokens)];
   const printed = all.filter((token) => Object.hasOwn(data.printed, token));

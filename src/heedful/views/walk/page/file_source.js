@@ -1,6 +1,6 @@
-// The entry module of the page that `heedful explain --html` writes: reads the walks in the file.
+// The entry module of the page that `heedful explain --html` writes. It reads the file's walks.
 import { windowHost } from "../../explorer/page/host.js";
-import { inflated, unpacked } from "../../explorer/page/wire.js";
+import { decompress, unpacked } from "../../explorer/page/wire.js";
 import { mount } from "./app.js";
 import { computeWalk } from "./computed_walk.js";
 import { readWalk } from "./stored_walk.js";
@@ -9,7 +9,7 @@ import { readWalk } from "./stored_walk.js";
 
 /** Read the header and the walks from the file. */
 async function read() {
-  const buffer = await inflated(document.getElementById("walks"));
+  const buffer = await decompress(document.getElementById("walks"));
   const header = unpacked(buffer);
   let start = 4 + new DataView(buffer).getUint32(0, true);
   const walks = header.walks.map((/** @type {any} */ entry) => {

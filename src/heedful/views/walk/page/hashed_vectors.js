@@ -17,9 +17,10 @@ export function mix32(value) {
 }
 
 /**
- * The vector of a word: the printed one, else numbers of two decimals from the hash.
+ * The vector of a word: its printed vector, if there is one; otherwise numbers of two decimals from
+ * the hash.
  * @param {string} word @param {number} width @param {number | string} seed
- * @param {Record<string, number[]>} printed
+ * @param {Record<string, number[]>} printed vectors that a document prints, by word
  */
 export function vector(word, width, seed, printed) {
   if (Object.hasOwn(printed, word)) return printed[word];

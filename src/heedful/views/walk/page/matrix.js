@@ -13,7 +13,7 @@ import { fits, fontClass, highlight, inCell, isShare } from "./step_layout.js";
 
 /** @typedef {{state: State, walk: Walk, group: Group, panel: Panel, names: {rows: boolean, columns: boolean}, dark: boolean}} Props */
 
-const LABELLED = 11; // smallest row height or column width in pixels for a label
+const LABELLED = 11; // minimum row height or column width for a label, in pixels
 
 /** @param {Props} props */
 export function Matrix(props) {
@@ -36,9 +36,11 @@ export function Matrix(props) {
     if (event.pointerType === "mouse" && !state.pinned.value) selectAt(event);
   };
   const onClick = (/** @type {PointerEvent} */ event) => {
-    const before = JSON.stringify(selected(state, panel));
+    const previous = JSON.stringify(selected(state, panel));
     selectAt(event);
-    state.pinned.value = !(state.pinned.value && before === JSON.stringify(selected(state, panel)));
+    state.pinned.value = !(
+      state.pinned.value && previous === JSON.stringify(selected(state, panel))
+    );
   };
   const onKey = (/** @type {KeyboardEvent} */ event) => {
     const move = MOVES[event.key];
@@ -80,10 +82,10 @@ function selected(state, panel) {
 /** Select the neighbouring number; gaps are skipped. @param {State} state @param {Panel} panel @param {[number, number]} move */
 function moveSelection(state, panel, [down, right]) {
   const current = selected(state, panel);
-  /** @param {(number | null)[]} all @param {number} from @param {number} by */
-  const neighbour = (all, from, by) => {
+  /** @param {(number | null)[]} all @param {number} from @param {number} step */
+  const neighbour = (all, from, step) => {
     const drawn = all.filter((index) => index !== null);
-    return drawn[Math.max(0, Math.min(drawn.length - 1, drawn.indexOf(from) + by))];
+    return drawn[Math.max(0, Math.min(drawn.length - 1, drawn.indexOf(from) + step))];
   };
   const [row, column] = current
     ? [neighbour(panel.rows, current[0], down), neighbour(panel.columns, current[1], right)]
@@ -114,13 +116,13 @@ function Numbers({ walk, panel, dark }) {
     ${rows.map((row) => html`<div role="row">${columns.map((column) => cell(row, column))}</div>`)}</div>`;
 }
 
-/** The colour of a number; shares are coloured by their square roots, as in the explorer, and masked
- * ones by the colour of the mask. @param {Panel} panel @param {number} row @param {number} column @param {boolean} dark */
-function shade({ stage, head, most }, row, column, dark) {
+/** The colour of a number. Shares are coloured by their square roots, as in the explorer, and masked
+ * shares by the colour of the mask. @param {Panel} panel @param {number} row @param {number} column @param {boolean} dark */
+function shade({ stage, head, largest }, row, column, dark) {
   const value = stage.at(head, row, column);
-  if (!isShare(stage)) return colour(value, most, dark);
+  if (!isShare(stage)) return colour(value, largest, dark);
   const score = stage.sources[0]?.at(head, row, column) ?? 0;
-  return colour(score === -Infinity ? score : Math.sqrt(value / most), 1, dark);
+  return colour(score === -Infinity ? score : Math.sqrt(value / largest), 1, dark);
 }
 
 /** Coloured cells without numbers: a stretched canvas of one pixel per number. @param {{panel: Panel, dark: boolean}} props */
@@ -153,8 +155,8 @@ function Columns({ walk, group, panel }) {
   const isRotated = hasTokens && labelHeight(walk, group) > 0;
   const text = (/** @type {number | null} */ index) =>
     index === null ? "…" : readable(label(walk, stage, axis, index) || String(index));
-  const largest = Math.max(FONT, Math.floor((wide - 4) / (longest(walk, panel) * BROAD)));
-  const size = `font-size:min(${largest}px, calc(${FONT}px * var(--scale, 1)))`;
+  const largestFont = Math.max(FONT, Math.floor((wide - 4) / (longest(walk, panel) * BROAD)));
+  const size = `font-size:min(${largestFont}px, calc(${FONT}px * var(--scale, 1)))`;
   return html`<div class=${`columns ${isRotated ? "turned" : ""} ${hasTokens ? "" : "places"}`} style=${hasTokens ? size : ""} aria-hidden="true">${columns.map(
     (index) =>
       html`<span style=${`width:${wide}px`} title=${index === null ? "" : text(index)}><bdi>${stage.axes[axis] === "id" ? "" : text(index)}</bdi></span>`,

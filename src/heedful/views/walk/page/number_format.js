@@ -1,9 +1,6 @@
 // Numbers as text, as in views/number_format.py, but with a real minus sign (U+2212).
 
-/**
- * A function that formats all of these numbers with the same number of digits.
- * @param {Iterable<number>} values @returns {(value: number) => string}
- */
+/** A function that formats all of these numbers with the same number of digits. @param {Iterable<number>} values @returns {(value: number) => string} */
 export function formatter(values) {
   let [largest, hundredths] = [0, true];
   for (const value of values) {

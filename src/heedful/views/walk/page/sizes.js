@@ -1,5 +1,5 @@
-// The cell sizes of a step's matrices: as large as the room allows, and large enough for numbers if
-// possible, with priority for the results.
+// The cell sizes of a step's matrices: as large as possible and, if there is room, large enough for
+// numbers. Results have priority over factors and inputs.
 
 import { label } from "./stages.js";
 import { fits, scene } from "./step_layout.js";
@@ -9,16 +9,16 @@ import { fits, scene } from "./step_layout.js";
 /** @typedef {{wide: number, high: number}} Room pixels */
 
 const SCALES = [1.75, 1.6, 1.45, 1.3, 1.15, 1];
-const [LEAST, THIN, FEW] = [1, 44, 12];
-const TYPED = 40; // most rows that are high enough for labels: those of a typed sentence
-const FAVOUR = 4; // ratio of a product's column width to that of its left factor
-/** @typedef {"room" | "brief" | "least"} Digits all; two decimals; two decimals in a small font */
+const [NARROWEST, THIN, FEW] = [1, 44, 12]; // pixels of a column without numbers: minimum, maximum; FEW: rows
+const TYPED = 40; // up to this number of rows (a typed sentence), each row has room for its label
+const FAVOUR = 4; // ratio of a product's column width to its left factor's
+/** @typedef {"room" | "brief" | "small"} Digits all; two decimals; two decimals in a small font */
 /** @type {[Digits, Digits][]} digits of the results and of the left inputs, in order of preference */
 const TRIES = [
   ["room", "room"],
   ["room", "brief"],
   ["brief", "brief"],
-  ["least", "least"],
+  ["small", "small"],
 ];
 export const FONT = 13; // font size of a label in pixels
 export const BROAD = 0.55; // width of a letter as a share of the font size
@@ -26,11 +26,11 @@ const [NARROW, LINE, VISIBLE] = [560, 2, 4];
 const [BETWEEN, ARROW, HEADING, TURNED, MORE] = [26, 80, 27, 92, 40];
 
 /**
- * The panels of a step with their sizes, and the scale of the step. In a narrow room, panels are
- * stacked instead of side by side.
+ * The panels of a step with their sizes, and the scale of the step. In a narrow space, the panels
+ * are stacked instead of side by side.
  * @param {Walk} walk @param {Step} step @param {number} head @param {Room} room
  */
-export function arranged(walk, step, head, room) {
+export function arrange(walk, step, head, room) {
   const groups = scene(walk, step, head, !isNarrow(room));
   const scale = fit(walk, groups, room);
   const isTight = groups.some(
@@ -44,7 +44,7 @@ export function arranged(walk, step, head, room) {
   return { groups: stacked, scale: fit(walk, stacked, room) };
 }
 
-/** Whether the room is too narrow for matrices side by side, as on a phone. @param {Room} room */
+/** Whether the space is too narrow for matrices side by side, as on a phone. @param {Room} room */
 export const isNarrow = ({ wide }) => wide < NARROW;
 
 /** Set the size of each panel; return the scale. @param {Walk} walk @param {Group[]} groups @param {Room} room */
@@ -136,11 +136,11 @@ function extent(walk, group, scale) {
   };
 }
 
-/** Set the column width of a panel in a line of its own. @param {Walk} walk @param {Panel} panel @param {number} wide */
+/** Set the column width of a panel that has a line to itself. @param {Walk} walk @param {Panel} panel @param {number} wide */
 function setOwnWidth(walk, panel, wide) {
   const each = (wide - margin(walk, panel, 1) - LINE) / panel.columns.length;
-  const thin = Math.max(LEAST, Math.min(THIN, Math.floor(each * 4) / 4));
-  const size = [panel.room, panel.brief, panel.least].find((needed) => needed <= each);
+  const thin = Math.max(NARROWEST, Math.min(THIN, Math.floor(each * 4) / 4));
+  const size = [panel.room, panel.brief, panel.small].find((needed) => needed <= each);
   panel.wide = size ?? Math.min(thin, panel.room);
 }
 
@@ -161,11 +161,11 @@ function setWidths(walk, group, wide, scale) {
   tryDigits(TRIES[0]);
   const narrow = (/** @type {Panel[]} */ some, /** @type {number} */ rest) => {
     const each = Math.floor((rest / countColumns(some)) * 4) / 4;
-    for (const panel of some) panel.wide = Math.max(LEAST, Math.min(panel.wide, THIN, each));
+    for (const panel of some) panel.wide = Math.max(NARROWEST, Math.min(panel.wide, THIN, each));
   };
   const isTight = () => width(all) > room && room - width(results) <= 2 * countColumns(left);
   if (isTight() && upper.length < 2)
-    for (const panel of results) if (Number.isFinite(panel.least)) panel.wide = panel.least;
+    for (const panel of results) if (Number.isFinite(panel.small)) panel.wide = panel.small;
   if (width(all) > room && !isTight()) narrow(left, room - width(results));
   if (width(all) > room) {
     const share = (isProduct ? FAVOUR : 1) * countColumns(results);
@@ -175,14 +175,14 @@ function setWidths(walk, group, wide, scale) {
   copyWidths(upper, results);
 }
 
-/** Give the factors above the results the same column widths. @param {Panel[]} upper @param {Panel[]} results */
+/** Give each factor above a result the result's column width. @param {Panel[]} upper @param {Panel[]} results */
 function copyWidths(upper, results) {
   upper.forEach((panel, i) => {
     panel.wide = results[i].wide;
   });
 }
 
-/** Column width in pixels for numbers with these digits, or with all digits if fewer are not enough.
+/** Column width in pixels for numbers with these digits, or with all if two decimals are not enough.
  * @param {Digits} digits @param {Panel[]} some */
 const widthFor = (digits, ...some) =>
   Math.max(...some.map((panel) => (Number.isFinite(panel[digits]) ? panel[digits] : panel.room)));
@@ -198,13 +198,13 @@ function setHeights(walk, group, high, scale) {
   let row = (rows <= FEW ? 30 : 22) * scale;
   let above = (inner <= FEW ? 26 : 14) * scale;
   if (rows * row + inner * above > room) {
-    const least = inner <= FEW ? 20 : 150 / inner;
-    above = Math.min(above, Math.max(least, (room - rows * row) / Math.max(1, inner)));
+    const smallest = inner <= FEW ? 20 : 150 / inner;
+    above = Math.min(above, Math.max(smallest, (room - rows * row) / Math.max(1, inner)));
   }
   if (rows * row + inner * above > room) {
-    const small = all.every(fits) ? 19 : 13;
-    const least = rows <= TYPED ? small : Math.max(2, 300 / rows);
-    row = Math.min(row, Math.max(least, (room - inner * above) / rows));
+    const readable = all.every(fits) ? 19 : 13;
+    const smallest = rows <= TYPED ? readable : Math.max(2, 300 / rows);
+    row = Math.min(row, Math.max(smallest, (room - inner * above) / rows));
   }
   const rounded = (/** @type {number} */ size) => Math.max(0.5, Math.floor(size * 4) / 4);
   for (const panel of all) panel.high = rounded(row);

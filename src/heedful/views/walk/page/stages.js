@@ -6,11 +6,11 @@
 export const headIndex = (stage, /** @type {number} */ head, /** @type {number} */ heads) =>
   stage.shape.length < 3 ? 0 : Math.floor((head * stage.shape[0]) / heads);
 
-/** Whether the numbers are of pairs of tokens: then the product is left · rightᵀ. @param {Stage} stage */
+/** Whether each number belongs to a pair of tokens; a product is then left · rightᵀ. @param {Stage} stage */
 export const hasPairs = (stage) => stage.axes[1] === "tokens" || stage.axes[1] === "memory";
 
 /**
- * The stored factors of the products that sum to a number, and how many are not stored.
+ * For a number that is a sum of products: the stored pairs of factors, and the number of other pairs.
  * @param {Stage} stage @param {number} head @param {number} row @param {number} column
  */
 export function terms(stage, head, row, column) {
@@ -26,7 +26,7 @@ export function terms(stage, head, row, column) {
 }
 
 /**
- * The steps of a walk: one per `step` of the stages, one per brief section, then the answers.
+ * The steps of a walk: one per `step` value of the stages or per brief section, then the answers.
  * @param {Stage[]} stages @param {(number | null)[]} section index of each stage's section
  * @param {{title: string, brief: boolean}[]} sections @param {Answer[]} answers
  * @param {string} heading such as "tokens after" @param {string[]} tokens
@@ -59,7 +59,7 @@ export function steps(stages, section, sections, answers, heading, tokens) {
   return list;
 }
 
-/** Sentences on the parts of stages, and of their inputs, that the file stores. @param {Stage[]} stages */
+/** Sentences about stages and inputs of which the file contains only a part. @param {Stage[]} stages */
 export function omissions(stages) {
   /** @type {Map<string, Set<string>>} names of stages, by the part that is stored */
   const parts = new Map();
@@ -67,7 +67,9 @@ export function omissions(stages) {
     const part = storedPart(stage);
     if (part) parts.set(part, (parts.get(part) ?? new Set()).add(stage.name));
   }
-  return [...parts].map(([part, names]) => `Of ${[...names].join(", ")}, the file has ${part}.`);
+  return [...parts].map(
+    ([part, names]) => `Of ${[...names].join(", ")}, the file contains ${part}.`,
+  );
 }
 
 /** The stored part of a stage in words; "" if all of it is stored. @param {Stage} stage */

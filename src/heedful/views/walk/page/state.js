@@ -1,4 +1,4 @@
-// The state of the page: what is shown now, as signals and as a query string.
+// The state of the page (walk, step, head, number, theme), as signals and as a query string.
 import { batch, computed, signal } from "../../explorer/page/html.js";
 
 /** @import { Cell, PageWalk, Stage } from "./types.js" */
@@ -17,7 +17,7 @@ export class State {
     this.head = signal(/** @type {number | null} */ (null));
     this.position = signal(/** @type {{row: number, column: number}} */ ({ row: 1, column: 0 }));
     this.stage = signal(/** @type {Stage | null} */ (null)); // the matrix under the pointer
-    this.stageHead = signal(/** @type {number | null} */ (null)); // its head, if heads are side by side
+    this.stageHead = signal(/** @type {number | null} */ (null)); // the head of that matrix, if heads are side by side
     this.pinned = signal(false);
     this.theme = signal("");
     this.walk = computed(() => {
@@ -38,7 +38,7 @@ export class State {
     this.cell = computed(() => this._cell());
   }
 
-  /** The selected number: in the matrix under the pointer, else in the step's first. @returns {Cell | null} */
+  /** The selected number, in the matrix under the pointer or else the step's first matrix. @returns {Cell | null} */
   _cell() {
     const { stages } = this.currentStep.value;
     const pointed = this.stage.value;
@@ -69,7 +69,7 @@ export class State {
     });
   }
 
-  /** Show another walk, at its step of the same name, if any. @param {number} index */
+  /** Show another walk, at the step with the current step's name if there is one. @param {number} index */
   open(index) {
     const { name } = this.currentStep.value;
     batch(() => {
@@ -136,7 +136,7 @@ export class State {
 /** The stages and their inputs. @param {Stage[]} stages */
 const withInputs = (stages) => new Set(stages.flatMap((s) => [s, ...s.factors, ...s.sources]));
 
-/** The stored index at or before `index`, else the first. @param {number[]} stored @param {number} index */
+/** The largest stored index up to `index`; without one, the first. @param {number[]} stored @param {number} index */
 const nearest = (stored, index) => stored.findLast((each) => each <= index) ?? stored[0];
 
 /** A non-negative integer, or NaN. @param {string | null} text */

@@ -1,6 +1,6 @@
 // The arrangement of a step's matrices. A product is drawn in Falk's scheme: the first factor on the
-// left of the result, the second factor above it, so that the row and the column that make a number
-// cross at the number. Other stages are drawn beside their inputs.
+// left of the result, the second factor above it. The row and the column that a number is computed
+// from cross at the number. Other stages are drawn beside their inputs.
 
 import { formatter } from "./number_format.js";
 import { hasPairs, headIndex } from "./stages.js";
@@ -14,13 +14,13 @@ import { hasPairs, headIndex } from "./stages.js";
  * @property {number} head
  * @property {boolean} turned
  * @property {"left" | "top" | "result"} role
- * @property {(number | null)[]} rows the drawn rows; null stands for the ones left out
+ * @property {(number | null)[]} rows the drawn rows; null stands for omitted rows
  * @property {(number | null)[]} columns
  * @property {(value: number) => string} write
- * @property {number} most the magnitude with the strongest colour
+ * @property {number} largest the magnitude with the strongest colour
  * @property {number} room width of its longest number in pixels
- * @property {number} brief the same with two decimals; Infinity if these are not enough
- * @property {number} least the same in a small font
+ * @property {number} brief the width with two decimals; Infinity if these are not enough
+ * @property {number} small the width with two decimals in a small font
  * @property {number} wide pixels of a column
  * @property {number} high pixels of a row
  */
@@ -67,7 +67,7 @@ export function scene(walk, step, head, sideBySide) {
   return groups;
 }
 
-/** The inputs of a stage that is no product; for joined heads, a panel per head. @param {Walk} walk @param {Stage} stage @param {number} head */
+/** The inputs of a stage that is not a product; for joined heads, a panel per head. @param {Walk} walk @param {Stage} stage @param {number} head */
 function inputs(walk, stage, head) {
   if (stage.reads !== "head") return stage.sources.map((source) => panel(source, head, "left"));
   return Array.from({ length: walk.heads }, (_, h) => panel(stage.sources[0], h, "left"));
@@ -79,9 +79,8 @@ function panel(stage, head, role, turned = false) {
   const isId = stage.axes[1] === "id";
   const write = isId ? String : formatter(values);
   const finite = values.filter(Number.isFinite);
-  const room = finite.reduce((most, x) => Math.max(most, write(x).length), 1) * LETTER + 12;
-  const letters = finite.reduce((most, x) => Math.max(most, brief(x).length), 1);
-  const most = isId ? 0 : largest(stage, finite.map(Math.abs));
+  const room = finite.reduce((length, x) => Math.max(length, write(x).length), 1) * LETTER + 12;
+  const letters = finite.reduce((length, x) => Math.max(length, brief(x).length), 1);
   const sizes = finite.map(Math.abs);
   const isPlain = !isId && sizes.some((size) => size >= 0.1) && sizes.every((size) => size < 1000);
   const [rows, columns] = [drawn(stage, 0, stage.rows), drawn(stage, 1, stage.columns)];
@@ -93,10 +92,10 @@ function panel(stage, head, role, turned = false) {
     role,
     ...axes,
     write,
-    most,
+    largest: isId ? 0 : largest(stage, finite.map(Math.abs)),
     room,
     brief: isPlain ? letters * 7.2 + 4 : Number.POSITIVE_INFINITY,
-    least: isPlain ? letters * 6.2 + 3 : Number.POSITIVE_INFINITY,
+    small: isPlain ? letters * 6.2 + 3 : Number.POSITIVE_INFINITY,
     wide: room,
     high: 28,
   };
@@ -104,14 +103,14 @@ function panel(stage, head, role, turned = false) {
 
 const [MANY, NEARLY] = [600, 0.99];
 
-/** The magnitude with the strongest colour: the largest one, but for many numbers the 99th
- * percentile, so that outliers do not make all others pale; shares have no outliers. @param {Stage} stage @param {number[]} sizes */
+/** The magnitude with the strongest colour: the largest magnitude, or the 99th percentile of many
+ * numbers, so that outliers do not make the others pale. Shares have no outliers. @param {Stage} stage @param {number[]} sizes */
 function largest(stage, sizes) {
   if (isShare(stage) || sizes.length < MANY) return sizes.reduce((a, b) => Math.max(a, b), 0);
   return sizes.sort((a, b) => a - b)[Math.floor(sizes.length * NEARLY)];
 }
 
-/** Whether each row sums to one; such numbers get a colour scale that shows small ones. @param {Stage} stage */
+/** Whether each row sums to one; these numbers have a colour scale that shows small values. @param {Stage} stage */
 export const isShare = ({ name }) => name === "weights" || name === "probabilities";
 
 /** @param {Stage} stage @param {number} head */
@@ -119,7 +118,7 @@ function numbers(stage, head) {
   return stage.rows.flatMap((row) => stage.columns.map((column) => stage.at(head, row, column)));
 }
 
-/** Indices with null for a gap; of a vocabulary, the gap follows the likeliest tokens.
+/** Indices, with null for a gap. On a vocabulary axis, the gap follows the likeliest tokens.
  * @param {Stage} stage @param {0 | 1} axis @param {number[]} indices */
 function drawn(stage, axis, indices) {
   if (stage.axes[axis] === "vocabulary")
@@ -133,7 +132,7 @@ function drawn(stage, axis, indices) {
 const stored = ({ stage, turned }, side) =>
   (side === "rows") === turned ? stage.columns : stage.rows;
 
-/** Draw only the indices that all of the panels store, so that they are aligned.
+/** Draw only the indices that all of the panels store, so that rows or columns are aligned.
  * @param {{panel: Panel, side: "rows" | "columns"}[]} sides */
 function alignSides(sides) {
   const sets = sides.map(({ panel, side }) => new Set(stored(panel, side)));
@@ -166,7 +165,7 @@ function align({ isProduct, left, top, results }) {
 
 /** Whether a panel is large enough for numbers. @param {Panel} panel */
 export const fits = (panel) =>
-  panel.wide >= Math.min(panel.room - 4, panel.least) && panel.high >= 17;
+  panel.wide >= Math.min(panel.room - 4, panel.small) && panel.high >= 17;
 
 /** The CSS classes for the font size of a panel's numbers. @param {Panel} panel */
 export function fontClass(panel) {
@@ -187,8 +186,8 @@ const brief = (value) =>
     .replace("-", "−");
 
 /**
- * The highlight of a panel for the selected number: the number itself, the row and the column that
- * it is computed from, or the row or column of results that it contributes to.
+ * The highlight of a panel for the selected number: the number itself, the row or column that it is
+ * computed from, or the row or column of results to which it contributes.
  * @param {Walk} walk @param {Group} group @param {Panel} panel @param {Cell} cell
  * @returns {{row: number | null, column: number | null, kind: "row" | "column" | "cell"} | null}
  */
@@ -199,7 +198,7 @@ export function highlight(walk, group, panel, cell) {
   const result = group.results.find((each) => each.stage === stage);
   if (panel.stage === stage && isSameHead && (panel.role === "result" || !result))
     return { row, column, kind: "cell" };
-  return result ? causeOf(group, result, panel, cell) : effectOf(group, panel, cell);
+  return result ? usedBy(group, result, panel, cell) : usersOf(group, panel, cell);
 }
 
 /** @param {number | null} row @param {number | null} [column] */
@@ -212,8 +211,8 @@ const columnOf = ({ turned }, index) => ({
   kind: /** @type {const} */ ("column"),
 });
 
-/** The numbers that a result is computed from. @param {Group} group @param {Panel} result @param {Panel} panel @param {Cell} cell */
-function causeOf(group, result, panel, { stage, row, column }) {
+/** The highlight of the numbers that a result is computed from. @param {Group} group @param {Panel} result @param {Panel} panel @param {Cell} cell */
+function usedBy(group, result, panel, { stage, row, column }) {
   if (panel.role === "left" && group.isProduct) return rowOf(row);
   if (group.isProduct)
     return group.top[group.results.indexOf(result)] === panel ? columnOf(panel, column) : null;
@@ -225,8 +224,8 @@ function causeOf(group, result, panel, { stage, row, column }) {
   return rowOf(row, stage.reads === "row" || stage.reads === "pair" ? null : column);
 }
 
-/** The results that an input contributes to. @param {Group} group @param {Panel} panel @param {Cell} cell */
-function effectOf(group, panel, { stage, row, column }) {
+/** The highlight of the results that an input contributes to. @param {Group} group @param {Panel} panel @param {Cell} cell */
+function usersOf(group, panel, { stage, row, column }) {
   if (panel.role !== "result") return null;
   if (!group.isProduct) {
     if (!group.left.some((input) => input.stage === stage)) return null;

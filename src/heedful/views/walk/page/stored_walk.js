@@ -3,7 +3,7 @@ import { steps } from "./stages.js";
 
 /** @import { Stage, Walk } from "./types.js" */
 
-/** @param {any} data what page_data.py packed: JSON, and arrays by name @returns {Walk} */
+/** @param {any} data as packed by page_data.py: JSON, and arrays by name @returns {Walk} */
 export function readWalk(data) {
   /** @type {Stage[]} */
   const stages = [];

@@ -1,4 +1,4 @@
-// Writes out how a number is computed, as the parts of a line: a sum of products or a formula.
+// Writes the calculation of a number as the parts of a line: a sum of products or a formula.
 import { bracketed, formatNumber, formatter } from "./number_format.js";
 import { terms } from "./stages.js";
 
@@ -6,13 +6,13 @@ import { terms } from "./stages.js";
 
 /** @typedef {{text: string, kind: "left" | "right" | "sign" | "number" | "total"}} Part */
 
-const [TERMS, SHORT] = [12, 6]; // most terms of a sum; terms that are shown of a longer sum
+const [TERMS, SHORT] = [12, 6]; // up to TERMS terms are shown; of longer sums, SHORT terms
 
 /** @param {Part["kind"]} kind @param {string} text @returns {Part} */
 const part = (kind, text) => ({ kind, text });
 
 /** The calculation of a number and its result; [] for an input. @param {Cell} cell @returns {Part[]} */
-export function writtenOut(cell) {
+export function calculationParts(cell) {
   const { stage, head, row, column } = cell;
   const value = stage.at(head, row, column);
   const calculation = parts(cell);
@@ -26,7 +26,7 @@ function parts({ stage, head, row, column }) {
   if (stage.kind === "weights" && stage.sources.length) return softmax(stage, head, row, column);
   if (stage.kind === "masked" && stage.sources.length) return masked(stage, head, row, column);
   const formula = stage.how(head, row, column);
-  return formula ? filled(formula) : [];
+  return formula ? fillFormula(formula) : [];
 }
 
 /** @param {Stage} stage @param {number} head @param {number} row @param {number} column */
@@ -38,7 +38,7 @@ function products(stage, head, row, column) {
   );
   const visible =
     stored.length > TERMS ? [...stored.slice(0, SHORT - 1), stored[stored.length - 1]] : stored;
-  // the terms that are left out, as a single number: the total minus the visible terms
+  // the omitted terms, as a single number: the total minus the visible terms
   const rest = stored.length - visible.length + missing;
   const sum = visible.reduce((total, term) => total + term.left * term.right, 0);
   const others = stage.at(head, row, column) - sum - (bias ?? 0);
@@ -60,9 +60,9 @@ function products(stage, head, row, column) {
 
 /** A weight of a softmax. @param {Stage} stage @param {number} head @param {number} row @param {number} column */
 function softmax(stage, head, row, column) {
-  const [before] = stage.sources;
-  const scores = before.columns.map((m) => before.at(head, row, m)).filter(Number.isFinite);
-  const numerator = before.at(head, row, column);
+  const [source] = stage.sources;
+  const scores = source.columns.map((m) => source.at(head, row, m)).filter(Number.isFinite);
+  const numerator = source.at(head, row, column);
   if (!Number.isFinite(numerator)) return [part("number", "e^(−∞)")];
   const power = (/** @type {number} */ score) =>
     `e^${bracketed(score.toFixed(4).replace("-", "−"))}`;
@@ -71,7 +71,7 @@ function softmax(stage, head, row, column) {
   visible.forEach((score, i) => {
     line.push(part("sign", i ? " + " : ""), part("right", power(score)));
   });
-  const missing = before.shape[before.shape.length - 1] - before.columns.length;
+  const missing = source.shape[source.shape.length - 1] - source.columns.length;
   const others = missing + scores.length - visible.length;
   line.push(part("sign", others ? ` + ${others.toLocaleString("en")} others)` : ")"));
   return line;
@@ -79,13 +79,13 @@ function softmax(stage, head, row, column) {
 
 /** @param {Stage} stage @param {number} head @param {number} row @param {number} column */
 function masked(stage, head, row, column) {
-  const before = formatNumber(stage.sources[0].at(head, row, column));
-  if (Number.isFinite(stage.at(head, row, column))) return [part("left", before)];
-  return [part("left", before), part("sign", ", masked")];
+  const score = formatNumber(stage.sources[0].at(head, row, column));
+  if (Number.isFinite(stage.at(head, row, column))) return [part("left", score)];
+  return [part("left", score), part("sign", ", masked")];
 }
 
 /** A formula with its numbers. @param {Formula} formula @returns {Part[]} */
-function filled({ text, numbers, whole }) {
+function fillFormula({ text, numbers, whole }) {
   /** @type {Part[]} */
   const line = [];
   text.split("{}").forEach((words, i) => {

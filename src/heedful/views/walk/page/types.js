@@ -19,8 +19,8 @@
  * @property {number[][]} chain the shapes of the reshaped tensors, in order
  * @property {string} step stages with the same step are shown together
  * @property {Stage[]} factors the two factors, if it is a product
- * @property {Stage[]} sources the other stages that it is computed from
- * @property {string} reads the part of a source that a number reads: "number", "row", "pair", "head"
+ * @property {Stage[]} sources the stages that it is computed from, if it is not a product
+ * @property {string} reads the part of a source that each number depends on: "number", "row", "pair", "head"
  * @property {number[]} rows indices of the stored rows
  * @property {number[]} columns indices of the stored columns
  * @property {string[] | null} names tokens of the stored columns, if these are a vocabulary
@@ -38,7 +38,7 @@
  * @property {string} name
  * @property {string} section its title; "" if the walk has a single section
  * @property {Stage[]} stages
- * @property {boolean} brief whether each stage summarises a block
+ * @property {boolean} brief whether each stage summarises a transformer block
  * @property {Answer} [answer]
  */
 

@@ -1,8 +1,8 @@
-// A grid of small pictures of all heads, a row per layer. A single canvas of the size of the visible
-// part is repainted on scrolling, so that thousands of heads stay fast.
+// A grid of small pictures of all heads, a row per layer. A single canvas, as large as the visible
+// part, is repainted on scrolling, so that thousands of heads stay fast.
 import { html, useEffect, useRef, useState } from "../html.js";
-import { nearest, prepared, useKeyboardCursor, useWidth } from "../list_navigation.js";
-import { painted, share, table } from "../map/colours.js";
+import { nearest, prepareCanvas, useKeyboardCursor, useWidth } from "../list_navigation.js";
+import { paintPixels, share, table } from "../map/colours.js";
 import { Colours } from "../map/scale.js";
 import { callTitle, groups, headText, isSame, KINDS, UNBOUNDED } from "./scores.js";
 
@@ -12,7 +12,7 @@ import { callTitle, groups, headText, isSame, KINDS, UNBOUNDED } from "./scores.
 /** @typedef {{text: string, y: number, high: number}} Label */
 /** @typedef {{size: number, places: Place[], labels: Label[], high: number, across: number}} Layout */
 
-const [LEAST, MOST] = [21, 54]; // pixels of a picture
+const [SMALLEST, LARGEST] = [21, 54]; // pixels of a picture
 const GUTTER = 20; // pixels for a layer's number
 const ABOVE = 17; // pixels for a longer title above its pictures
 
@@ -21,7 +21,7 @@ const ABOVE = 17; // pixels for a longer title above its pictures
  * @property {State} state
  * @property {Heads} heads
  * @property {HeadEntry[]} entries in this order
- * @property {boolean} layered whether each row is a call
+ * @property {boolean} layered whether each call begins a new row
  * @property {"picture" | "kind" | "score"} paint
  * @property {string} score
  * @property {(entry: HeadEntry | null) => void} point called with the head under the pointer
@@ -35,13 +35,13 @@ export function Grid(props) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const wide = useWidth(box, 280);
   const [top, setTop] = useState(0);
-  state.activeTheme.value; // redraw in the colours of another theme
-  const [over, setOver] = useState(/** @type {HeadEntry | null} */ (null));
+  state.activeTheme.value; // read here, so that a change of the theme redraws
+  const [hovered, setHovered] = useState(/** @type {HeadEntry | null} */ (null));
   const layout = layoutOf(entries, wide, layered);
   const chosen = layout.places.findIndex(({ entry }) => isChosen(entry, state));
   const { cursor, handlers } = useKeyboardCursor(
     Math.max(0, chosen),
-    (key, n) => moved(key, layout, n),
+    (key, n) => destination(key, layout, n),
     (n) => {
       const place = n === null ? null : layout.places[n];
       point(place?.entry ?? null);
@@ -52,9 +52,9 @@ export function Grid(props) {
     },
     (n) => layout.places[n] && choose(state, layout.places[n].entry),
   );
-  const at = cursor.value;
-  const now = at === null ? chosen : Math.min(at, layout.places.length - 1);
-  const focused = at === null ? null : layout.places[now]?.entry;
+  const index = cursor.value;
+  const now = index === null ? chosen : Math.min(index, layout.places.length - 1);
+  const focused = index === null ? null : layout.places[now]?.entry;
 
   useEffect(() => {
     const high = box.current?.clientHeight ?? 300;
@@ -65,7 +65,7 @@ export function Grid(props) {
   });
   useEffect(() => {
     if (canvas.current && box.current)
-      draw(canvas.current, box.current, layout, { ...props, top, over, focused });
+      draw(canvas.current, box.current, layout, { ...props, top, hovered, focused });
   });
   const placeUnder = (/** @type {PointerEvent | MouseEvent} */ event) => {
     const from = /** @type {HTMLElement} */ (box.current).getBoundingClientRect();
@@ -76,8 +76,8 @@ export function Grid(props) {
     );
   };
   const hover = (/** @type {HeadEntry | null} */ entry) => {
-    if (entry === over) return;
-    setOver(entry);
+    if (entry === hovered) return;
+    setHovered(entry);
     point(entry);
   };
   const current = layout.places[now]?.entry;
@@ -101,19 +101,19 @@ export const isChosen = (entry, state) =>
 /** Show a head. @param {State} state @param {HeadEntry} entry */
 export const choose = (state, entry) => state.show(entry.call, entry.head);
 
-/** Compute the place of each picture. @param {HeadEntry[]} entries @param {number} wide @param {boolean} layered @returns {Layout} */
+/** Compute the place of each picture. With `layered`, each call begins a row. @param {HeadEntry[]} entries @param {number} wide @param {boolean} layered @returns {Layout} */
 function layoutOf(entries, wide, layered) {
   const lists = layered ? groups(entries, (entry) => entry.call) : [entries];
   const isShort = (/** @type {HeadEntry["about"]} */ about) =>
     callTitle(about) === `layer ${about.layer}`;
   const short = lists.every(([entry]) => entry && isShort(entry.about));
   const left = layered && short ? GUTTER : 0;
-  const room = Math.max(LEAST, wide - left);
-  const most = Math.max(1, ...lists.map((group) => group.length));
-  const lines = Math.ceil(most / Math.floor(room / LEAST));
+  const room = Math.max(SMALLEST, wide - left);
+  const longest = Math.max(1, ...lists.map((group) => group.length));
+  const lines = Math.ceil(longest / Math.floor(room / SMALLEST));
   const size = Math.max(
-    LEAST,
-    Math.min(layered ? MOST : 34, Math.floor(room / Math.ceil(most / lines))),
+    SMALLEST,
+    Math.min(layered ? LARGEST : 34, Math.floor(room / Math.ceil(longest / lines))),
   );
   const across = Math.max(1, Math.floor(room / size));
   /** @type {Layout} */
@@ -136,8 +136,8 @@ function layoutOf(entries, wide, layered) {
   return layout;
 }
 
-/** The place to which a key moves; null for other keys. @param {string} key @param {Layout} layout @param {number} now */
-function moved(key, layout, now) {
+/** The index of the place to which a key moves the cursor; null for other keys. @param {string} key @param {Layout} layout @param {number} now */
+function destination(key, layout, now) {
   const { places } = layout;
   const last = places.length - 1;
   if (key === "Home") return 0;
@@ -151,11 +151,11 @@ function moved(key, layout, now) {
 
 /**
  * @param {HTMLCanvasElement} canvas @param {HTMLElement} box @param {Layout} layout
- * @param {Props & {top: number, over: HeadEntry | null, focused: HeadEntry | null | undefined}} props
+ * @param {Props & {top: number, hovered: HeadEntry | null, focused: HeadEntry | null | undefined}} props
  */
 function draw(canvas, box, layout, props) {
   const [wide, high] = [box.clientWidth, Math.min(box.clientHeight, layout.high)];
-  const { context, ink } = prepared(canvas, wide, high);
+  const { context, ink } = prepareCanvas(canvas, wide, high);
   canvas.style.width = `${wide}px`;
   canvas.style.height = `${high}px`;
   const dark = ink("dark") === "1";
@@ -168,7 +168,7 @@ function draw(canvas, box, layout, props) {
       context.fillText(label.text, 2, label.y + label.high / 2, wide - 4);
   const { size } = layout;
   const colours = table(dark);
-  const most = UNBOUNDED.includes(props.score)
+  const maximum = UNBOUNDED.includes(props.score)
     ? Math.max(...props.entries.map((entry) => entry.values[props.score] || 0), 1e-9)
     : 1;
   for (const { entry, x, y } of layout.places) {
@@ -179,7 +179,7 @@ function draw(canvas, box, layout, props) {
     else if (props.paint === "kind") {
       context.fillStyle = KINDS[entry.kind] ?? ink("line");
       context.fillRect(x + 1, y + 1, inner, inner);
-    } else heat(context, entry.values[props.score], most, x + 1, y + 1, inner, colours, ink);
+    } else heat(context, entry.values[props.score], maximum, x + 1, y + 1, inner, colours, ink);
     if (props.paint !== "kind" && KINDS[entry.kind]) {
       context.fillStyle = KINDS[entry.kind];
       context.fillRect(x + 1, y + size - 5, inner, 3);
@@ -188,26 +188,26 @@ function draw(canvas, box, layout, props) {
       ? ink("mark")
       : props.focused && isSame(entry, props.focused)
         ? ink("link")
-        : props.over && isSame(entry, props.over)
+        : props.hovered && isSame(entry, props.hovered)
           ? ink("quiet")
           : "";
     if (!mark) continue;
     context.strokeStyle = mark;
     context.lineWidth =
-      props.over && isSame(entry, props.over) && !isChosen(entry, props.state) ? 1 : 2;
+      props.hovered && isSame(entry, props.hovered) && !isChosen(entry, props.state) ? 1 : 2;
     context.strokeRect(x + 0.5, y + 0.5, size - 2, size - 2);
   }
 }
 
-/** The colour scale of a score. @param {{most: number, dark: boolean}} props */
-export const Scale = ({ most, dark }) =>
-  html`<span class="scale">0<${Colours} colours=${table(dark)} />${+most.toPrecision(3)}</span>`;
+/** The colour scale of a score. @param {{maximum: number, dark: boolean}} props */
+export const Scale = ({ maximum, dark }) =>
+  html`<span class="scale">0<${Colours} colours=${table(dark)} />${+maximum.toPrecision(3)}</span>`;
 
-/** Painted pictures, by their answer. @type {WeakMap<import("../types.js").Answer, Map<string, OffscreenCanvas>>} */
+/** Painted pictures of each answer. @type {WeakMap<import("../types.js").Answer, Map<string, OffscreenCanvas>>} */
 const PAINTED = new WeakMap();
 
 /**
- * Draw a head's small map. The colour scale ignores the first key, which often outshines all others.
+ * Draw a head's small map. The colour scale ignores the first key, which often has the largest weights.
  * @param {CanvasRenderingContext2D} context @param {HeadEntry} entry @param {number} x @param {number} y
  * @param {number} size @param {Uint32Array} colours @param {boolean} dark
  */
@@ -223,7 +223,7 @@ function picture(context, entry, x, y, size, colours, dark) {
     let highest = 0;
     for (let i = 0; i < data.length; i++) if (i % c && data[i] > highest) highest = data[i];
     const image = new OffscreenCanvas(c, r);
-    const pixels = painted(data, colours, highest || 1, "sqrt", 0);
+    const pixels = paintPixels(data, colours, highest || 1, "sqrt", 0);
     image
       .getContext("2d")
       ?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), c, r), 0, 0);
@@ -238,14 +238,14 @@ function picture(context, entry, x, y, size, colours, dark) {
 
 /**
  * Draw a score as a colour, and as a number if there is room.
- * @param {CanvasRenderingContext2D} context @param {number} value @param {number} most
+ * @param {CanvasRenderingContext2D} context @param {number} value @param {number} maximum
  * @param {number} x @param {number} y @param {number} size @param {Uint32Array} colours
  * @param {(name: string) => string} ink
  */
-function heat(context, value, most, x, y, size, colours, ink) {
+function heat(context, value, maximum, x, y, size, colours, ink) {
   context.fillRect(x, y, size, size);
   if (!Number.isFinite(value)) return;
-  const part = share(value, most, "linear");
+  const part = share(value, maximum, "linear");
   const word = colours[Math.round(part * 255)];
   context.fillStyle = `rgb(${word & 255} ${(word >> 8) & 255} ${(word >> 16) & 255})`;
   context.fillRect(x, y, size, size);

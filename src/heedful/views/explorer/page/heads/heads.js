@@ -1,4 +1,4 @@
-// The pane of all heads: small pictures, a scatter plot of two scores, and a summary of the chosen head.
+// The pane of all heads: small pictures, a scatter plot of two scores, and the selected head.
 import { Choice } from "../controls.js";
 import { Explained, kindSentence, meaning, Precision, Term } from "../glossary.js";
 import { html, useState } from "../html.js";
@@ -20,62 +20,59 @@ export function HeadsPane({ state, heads }) {
   const [paint, setPaint] = useState("picture");
   const [score, setScore] = useState("previous");
   const [sorted, setSorted] = useState(false);
-  const [least, setLeast] = useState(0);
+  const [minimum, setMinimum] = useState(0);
   const [kinds, setKinds] = useState(/** @type {string[]} */ ([]));
   const [pointed, setPointed] = useState(/** @type {HeadEntry[]} */ ([]));
   const all = heads.all();
-  const entries = filtered(all, { score, sorted, least, kinds });
+  const entries = filtered(all, { score, sorted, minimum, kinds });
   const layered = !sorted;
-  const most = limit(all, score);
+  const maximum = limit(all, score);
   const toggle = (/** @type {string} */ kind) =>
     setKinds(kinds.includes(kind) ? kinds.filter((other) => other !== kind) : [...kinds, kind]);
   const value = (/** @type {Event} */ event) =>
     /** @type {HTMLInputElement | HTMLSelectElement} */ (event.target).value;
   const changeScore = (/** @type {Event} */ event) => {
     setScore(value(event));
-    setLeast(0);
+    setMinimum(0);
   };
   return html`<section class="heads" aria-label="Heads">
     <div class="bar"><h2>${Term("Heads", "head")}</h2>
       <${Choice} label="View of the heads" options=${sameNames("grid", "scatter", "both")} selected=${view} choose=${setView} /></div>
-    <div class="knobs"><span class="quiet">colour by</span><${Choice} label="Colour heads by" options=${sameNames("picture", "kind", "score")} selected=${paint} choose=${setPaint} />${paint === "score" ? html`<${Scale} most=${most} dark=${state.activeTheme.value === "dark"} />` : null}</div>
+    <div class="knobs"><span class="quiet">colour by</span><${Choice} label="Colour heads by" options=${sameNames("picture", "kind", "score")} selected=${paint} choose=${setPaint} />${paint === "score" ? html`<${Scale} maximum=${maximum} dark=${state.activeTheme.value === "dark"} />` : null}</div>
     <div class="knobs"><select aria-label="Score" value=${score} onChange=${changeScore}>${SCORES.map((name) => html`<option value=${name}>${name}</option>`)}</select>
       <label><input type="checkbox" checked=${sorted} onChange=${() => setSorted(!sorted)} /> sort</label>
-      <label class="least" title=${`Hide heads whose ${score} is less`}><span aria-hidden="true">≥</span> <output>${least.toFixed(2)}</output><input type="range" aria-label=${`Least ${score}`} min="0" max=${most} step=${most / 40} value=${least} onInput=${(/** @type {Event} */ e) => setLeast(Number(value(e)))} /></label></div>
+      <label class="least" title=${`Hide heads with less ${score}`}><span aria-hidden="true">≥</span> <output>${minimum.toFixed(2)}</output><input type="range" aria-label=${`Minimum of ${score}`} min="0" max=${maximum} step=${maximum / 40} value=${minimum} onInput=${(/** @type {Event} */ e) => setMinimum(Number(value(e)))} /></label></div>
     <${Kinds} all=${all} kinds=${kinds} toggle=${toggle} />
-    ${heads.done < 1 ? html`<p class="quiet late" role="status">${Explained("Scores", "The scores are means over the queries. In long texts they are first estimated from some queries.")} are being computed, ${Math.floor(heads.done * 100)} %</p>` : null}
+    ${heads.progress < 1 ? html`<p class="quiet late" role="status">${Explained("Scores", "The scores are means over the queries. In long texts, they are first estimated from some queries.")} are being computed, ${Math.floor(heads.progress * 100)} %</p>` : null}
     ${view === "scatter" ? null : html`<${Grid} state=${state} heads=${heads} entries=${entries} layered=${layered} paint=${paint} score=${score} id=${`${id}-grid`} point=${(/** @type {HeadEntry | null} */ entry) => setPointed(entry ? [entry] : [])} />`}
-    ${view === "grid" ? null : html`<${Scatter} state=${state} entries=${entries} complete=${heads.done === 1} id=${`${id}-scatter`} point=${setPointed} />`}
-    <p class="pointed" aria-hidden="true">${pointedText(pointed, score) || (entries.length < all.length ? `${entries.length} of ${all.length.toLocaleString("en")} heads` : html`<span class="quiet">${all.length.toLocaleString("en")} heads. Choose one.</span>`)}</p>
+    ${view === "grid" ? null : html`<${Scatter} state=${state} entries=${entries} complete=${heads.progress === 1} id=${`${id}-scatter`} point=${setPointed} />`}
+    <p class="pointed" aria-hidden="true">${pointedText(pointed, score) || (entries.length < all.length ? `${entries.length} of ${all.length.toLocaleString("en")} heads` : html`<span class="quiet">${all.length.toLocaleString("en")} heads. Select one.</span>`)}</p>
     <${HeadSummary} entry=${all.find((entry) => isChosen(entry, state))} />
   </section>`;
 }
 
-/** The heads under the pointer, as text. @param {HeadEntry[]} entries @param {string} score */
+/** The text for the heads under the pointer. @param {HeadEntry[]} entries @param {string} score */
 function pointedText(entries, score) {
   if (!entries.length) return "";
   const more = entries.length > 3 ? ` and ${entries.length - 3} more` : "";
-  const hint = html` <span class="quiet">click again for the next</span>`;
+  const hint = html` <span class="quiet">click again to select the next</span>`;
   return html`${entries
     .slice(0, 3)
     .map((entry) => headText(entry, score))
     .join(" · ")}${more}${entries.length > 1 ? hint : null}`;
 }
 
-/**
- * The heads that pass the filters, in order.
- * @param {HeadEntry[]} all @param {{score: string, sorted: boolean, least: number, kinds: string[]}} props
- */
-function filtered(all, { score, sorted, least, kinds }) {
+/** The heads that pass the filters, in order. @param {HeadEntry[]} all @param {{score: string, sorted: boolean, minimum: number, kinds: string[]}} props */
+function filtered(all, { score, sorted, minimum, kinds }) {
   let entries = all;
   if (kinds.length) entries = entries.filter(({ kind }) => kinds.includes(kind));
-  if (least > 0) entries = entries.filter(({ values }) => values[score] >= least);
+  if (minimum > 0) entries = entries.filter(({ values }) => values[score] >= minimum);
   const sortValue = (/** @type {HeadEntry} */ { values }) =>
     Number.isFinite(values[score]) ? values[score] : -1;
   return sorted ? [...entries].sort((a, b) => sortValue(b) - sortValue(a)) : entries;
 }
 
-/** The upper end of a score's slider. @param {HeadEntry[]} all @param {string} score */
+/** The largest value of a score's slider. @param {HeadEntry[]} all @param {string} score */
 function limit(all, score) {
   if (!UNBOUNDED.includes(score)) return 1;
   return Math.max(...all.map(({ values }) => values[score] || 0), 1e-6);
@@ -92,7 +89,7 @@ function Kinds({ all, kinds, toggle }) {
   )}</ul>`;
 }
 
-/** The chosen head with its scores. @param {{entry: HeadEntry | undefined}} props */
+/** The selected head with its scores. @param {{entry: HeadEntry | undefined}} props */
 export function HeadSummary({ entry }) {
   if (!entry) return null;
   const names = SCORES.filter((name) => Number.isFinite(entry.values[name]));

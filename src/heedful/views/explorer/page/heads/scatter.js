@@ -1,29 +1,29 @@
 // A scatter plot of all heads on two of their scores.
 import { Term } from "../glossary.js";
 import { html, useEffect, useRef, useState } from "../html.js";
-import { prepared, useKeyboardCursor, useWidth } from "../list_navigation.js";
+import { prepareCanvas, useKeyboardCursor, useWidth } from "../list_navigation.js";
 import { choose, isChosen } from "./grid.js";
 import { headText, isSame, KINDS, SCORES, UNBOUNDED } from "./scores.js";
 
 /** @import { State } from "../state.js" */
 /** @import { HeadEntry } from "./scores.js" */
 /** @typedef {{entry: HeadEntry, x: number, y: number}} Point */
-/** @typedef {{from: number, to: number, low: number, most: number, ticks: number[], name: string}} Axis `from` and `to` in pixels, `low`, `most` and `ticks` in values */
+/** @typedef {{from: number, to: number, low: number, high: number, ticks: number[], name: string}} Axis `from` and `to` in pixels; `low`, `high` and `ticks` as values of the score */
 
 const HIGH = 186;
-const NEAR = 7; // pixels around the pointer
+const NEAR = 7; // maximum pixels between the pointer and a point that it selects
 
-/** @param {{state: State, entries: HeadEntry[], complete: boolean, point: (entries: HeadEntry[]) => void, id: string}} props complete: all scores are computed */
+/** @param {{state: State, entries: HeadEntry[], complete: boolean, point: (entries: HeadEntry[]) => void, id: string}} props complete: whether all scores are computed */
 export function Scatter({ state, entries, complete, point, id }) {
   const [names, setNames] = useState(["previous", "sink"]);
-  state.activeTheme.value; // redraw in the colours of another theme
-  const [over, setOver] = useState(/** @type {HeadEntry[]} */ ([]));
+  state.activeTheme.value; // read here, so that a change of the theme redraws
+  const [hovered, setHovered] = useState(/** @type {HeadEntry[]} */ ([]));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const wide = useWidth(canvas, 280);
   const across = axis(entries, names[0], 34, wide - 10);
   const up = axis(entries, names[1], HIGH - 22, 8);
-  const place = (/** @type {Axis} */ on, /** @type {number} */ value) =>
-    on.from + ((value - on.low) / (on.most - on.low)) * (on.to - on.from);
+  const place = (/** @type {Axis} */ axis, /** @type {number} */ value) =>
+    axis.from + ((value - axis.low) / (axis.high - axis.low)) * (axis.to - axis.from);
   /** @type {Point[]} */
   const points = entries
     .filter((entry) => names.every((name) => Number.isFinite(entry.values[name])))
@@ -40,32 +40,33 @@ export function Scatter({ state, entries, complete, point, id }) {
     return near.map(({ entry }) => entry);
   };
   const hover = (/** @type {HeadEntry[]} */ entries) => {
-    if (entries.length === over.length && entries.every((e, n) => isSame(e, over[n]))) return;
-    setOver(entries);
+    const isUnchanged = entries.every((entry, n) => isSame(entry, hovered[n]));
+    if (entries.length === hovered.length && isUnchanged) return;
+    setHovered(entries);
     point(entries);
   };
   const start = (points.find(({ entry }) => isChosen(entry, state)) ?? points[0])?.entry ?? null;
   const { cursor, handlers } = useKeyboardCursor(
     start,
-    (key, entry) => moved(key, points, entry),
+    (key, entry) => destination(key, points, entry),
     (entry) => point(entry ? [entry] : []),
     (entry) => choose(state, entry),
   );
   const focused = cursor.value;
   const now = points.find(({ entry }) => focused && isSame(entry, focused))?.entry ?? start;
   useEffect(() => {
-    if (canvas.current) draw(canvas.current, points, [across, up], state, focused, over);
+    if (canvas.current) draw(canvas.current, points, [across, up], state, focused, hovered);
   });
   const pick = (/** @type {number} */ n, /** @type {string} */ label) =>
     html`<select aria-label=${label} value=${names[n]} onChange=${(/** @type {Event} */ e) => setNames(names.map((name, i) => (i === n ? /** @type {HTMLSelectElement} */ (e.target).value : name)))}>${SCORES.map((name) => html`<option value=${name}>${name}</option>`)}</select>`;
   const missing = entries.length - points.length;
   return html`<div class="scatter">
-    <div class="axes">${pick(1, "upwards")} <span class="quiet">against</span> ${pick(0, "across")}</div>
+    <div class="axes">${pick(1, "Vertical axis")} <span class="quiet">against</span> ${pick(0, "Horizontal axis")}</div>
     <div role="listbox" tabindex="0" class="points" aria-label=${`Heads as points, ${names[1]} against ${names[0]}`} aria-activedescendant=${now ? id : undefined} ...${handlers}>
       <canvas ref=${canvas} aria-hidden="true" style=${`height:${HIGH}px`} onPointerMove=${(/** @type {PointerEvent} */ e) => hover(entriesNear(e))} onPointerLeave=${() => hover([])}
         onClick=${(/** @type {MouseEvent} */ e) => {
           const entries = entriesNear(e);
-          const next = entries.findIndex((entry) => isChosen(entry, state)) + 1; // the next of several
+          const next = entries.findIndex((entry) => isChosen(entry, state)) + 1; // each click selects the next
           if (entries.length) choose(state, entries[next % entries.length]);
         }}></canvas>
       <span class="hidden" role="option" id=${id} aria-selected=${now ? isChosen(now, state) : false}>${now ? `${headText(now, names[0])}, ${names[1]} ${now.values[names[1]].toFixed(2)}` : "no head"}</span>
@@ -76,31 +77,31 @@ export function Scatter({ state, entries, complete, point, id }) {
 /** The axis of a score; it ends at 1, or at a round number if the score is unbounded. @param {HeadEntry[]} entries @param {string} name @param {number} from @param {number} to @returns {Axis} */
 function axis(entries, name, from, to) {
   if (!UNBOUNDED.includes(name))
-    return { from, to, low: 0, most: 1, ticks: [0, 0.25, 0.5, 0.75, 1], name };
+    return { from, to, low: 0, high: 1, ticks: [0, 0.25, 0.5, 0.75, 1], name };
   const largest = Math.max(...entries.map((entry) => entry.values[name] || 0), 1e-6);
   const ten = 10 ** Math.floor(Math.log10(largest));
   const step = [0.2, 0.5, 1, 2].map((n) => n * ten).find((size) => largest / size <= 5) ?? ten;
   const count = Math.ceil(largest / step - 1e-9);
   const ticks = Array.from({ length: count + 1 }, (_, n) => +(n * step).toPrecision(6));
-  return { from, to, low: 0, most: count * step, ticks, name };
+  return { from, to, low: 0, high: count * step, ticks, name };
 }
 
-/** The entry of the next point in the direction of a key; equal points follow each other in order. @param {string} key @param {Point[]} points @param {HeadEntry | undefined} now */
-function moved(key, points, now) {
-  const by = { ArrowRight: 1, ArrowLeft: -1, ArrowUp: -1, ArrowDown: 1 }[key];
-  if (!by) return null;
+/** The head of the next point in the direction of a key; points at the same place are visited in turn. @param {string} key @param {Point[]} points @param {HeadEntry | undefined} now */
+function destination(key, points, now) {
+  const step = { ArrowRight: 1, ArrowLeft: -1, ArrowUp: -1, ArrowDown: 1 }[key];
+  if (!step) return null;
   const along = key === "ArrowRight" || key === "ArrowLeft" ? "x" : "y";
   const order = [...points].sort((a, b) => a[along] - b[along]);
-  return order[order.findIndex(({ entry }) => isSame(entry, now)) + by]?.entry ?? now ?? null;
+  return order[order.findIndex(({ entry }) => isSame(entry, now)) + step]?.entry ?? now ?? null;
 }
 
 /**
  * @param {HTMLCanvasElement} canvas @param {Point[]} points @param {[Axis, Axis]} axes
- * @param {State} state @param {HeadEntry | null} cursor @param {HeadEntry[]} over
+ * @param {State} state @param {HeadEntry | null} cursor @param {HeadEntry[]} hovered
  */
-function draw(canvas, points, [across, up], state, cursor, over) {
+function draw(canvas, points, [across, up], state, cursor, hovered) {
   const wide = canvas.clientWidth;
-  const { context, ink } = prepared(canvas, wide, HIGH);
+  const { context, ink } = prepareCanvas(canvas, wide, HIGH);
   context.font = "11px system-ui, sans-serif";
   context.lineWidth = 1;
   const line = (/** @type {number[]} */ [x, y, x2, y2]) => {
@@ -109,16 +110,20 @@ function draw(canvas, points, [across, up], state, cursor, over) {
     context.lineTo(Math.round(x2) + 0.5, Math.round(y2) + 0.5);
     context.stroke();
   };
-  for (const on of [across, up])
-    on.ticks.forEach((tick, n) => {
-      const at = on.from + ((tick - on.low) / (on.most - on.low)) * (on.to - on.from);
+  for (const axis of [across, up])
+    axis.ticks.forEach((tick, n) => {
+      const span = axis.to - axis.from;
+      const pixel = axis.from + ((tick - axis.low) / (axis.high - axis.low)) * span;
       context.strokeStyle = ink(n ? "line" : "quiet");
-      line(on === across ? [at, up.from, at, up.to] : [across.from, at, across.to, at]);
+      line(
+        axis === across ? [pixel, up.from, pixel, up.to] : [across.from, pixel, across.to, pixel],
+      );
       context.fillStyle = ink("quiet");
-      context.textBaseline = on === across ? "top" : "middle";
-      context.textAlign = on === up ? "right" : n && n === on.ticks.length - 1 ? "right" : "center";
-      if (on === across) context.fillText(String(tick), Math.min(at, wide - 2), up.from + 6);
-      else context.fillText(String(tick), across.from - 5, at);
+      context.textBaseline = axis === across ? "top" : "middle";
+      const isRight = axis === up || (n && n === axis.ticks.length - 1);
+      context.textAlign = isRight ? "right" : "center";
+      if (axis === across) context.fillText(String(tick), Math.min(pixel, wide - 2), up.from + 6);
+      else context.fillText(String(tick), across.from - 5, pixel);
     });
   for (const { entry, x, y } of points) {
     context.globalAlpha = 0.8;
@@ -134,7 +139,7 @@ function draw(canvas, points, [across, up], state, cursor, over) {
       ? "mark"
       : isSame(entry, cursor)
         ? "link"
-        : over.some((other) => isSame(entry, other))
+        : hovered.some((other) => isSame(entry, other))
           ? "text"
           : "";
     if (!mark) continue;

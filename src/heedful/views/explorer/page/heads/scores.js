@@ -6,7 +6,7 @@ import { signal } from "../html.js";
 /** @import { About, Answer, Source } from "../types.js" */
 /** @typedef {import("../types.js").CallAbout & {title?: string}} CallAbout */
 
-/** One colour a kind, distinct also for the colour-blind (Okabe and Ito 2008). @type {Record<string, string>} */
+/** The colour of each kind; colour-blind readers can distinguish them (Okabe and Ito 2008). @type {Record<string, string>} */
 export const KINDS = {
   previous: "#0072b2",
   sink: "#8c8c8c",
@@ -26,7 +26,7 @@ export const UNBOUNDED = ["entropy", "distance"];
  * @property {Answer | null} small
  * @property {Answer | null} scores
  * @property {Record<string, string>} callIds the call id that each answer belongs to
- * @property {number} next the time of the next request, if an answer is not final
+ * @property {number} next the time of the next request, if an answer is not exact
  * @property {string} failed
  * @property {HeadEntry[]} heads
  */
@@ -45,7 +45,7 @@ export const UNBOUNDED = ["entropy", "distance"];
  * @property {CallAnswers} answers
  */
 
-const POLL_PAUSE = 700; // milliseconds before an answer that is not final is requested again
+const POLL_PAUSE = 700; // milliseconds before an inexact answer is requested again
 
 export class Heads {
   /** @param {Source} source @param {State} state */
@@ -80,7 +80,7 @@ export class Heads {
     if (!this.busy) this.work();
   }
 
-  /** Ask one question after the other, so that more urgent questions can come between. */
+  /** Ask the questions in sequence, so that a more urgent question waits for one other at most. */
   async work() {
     this.busy = true;
     for (let next = this.next(); next && !this.ended; next = this.next()) {
@@ -96,7 +96,7 @@ export class Heads {
     this.ended = true;
   }
 
-  /** The next question, its call, and how long to wait before it. @returns {["small" | "scores", number, number] | null} */
+  /** The next question, its call, and the milliseconds to wait before it. @returns {["small" | "scores", number, number] | null} */
   next() {
     const all = this.state.calls.peek().map((_, call) => call);
     const order = [...this.visible.filter((call) => call in all), ...all];
@@ -121,10 +121,10 @@ export class Heads {
 
   /** Whether the text has grown since an answer. @param {number} call @param {"small" | "scores"} question */
   isOld(call, question) {
-    const before = this.answersOf(call).callIds[question];
+    const callId = this.answersOf(call).callIds[question];
     return (
-      before !== undefined &&
-      before !== this.state.callIdOf([...this.state.path.peek().slice(0, 2), call])
+      callId !== undefined &&
+      callId !== this.state.callIdOf([...this.state.path.peek().slice(0, 2), call])
     );
   }
 
@@ -155,8 +155,8 @@ export class Heads {
     });
   }
 
-  /** The share of the text's scores that is computed; 1 if all are exact. */
-  get done() {
+  /** The computed share of the text's scores; 1 if all are exact. */
+  get progress() {
     const calls = this.state.calls.value;
     const each = calls.map((_, call) => {
       const { scores, failed } = this.answersOf(call);
@@ -166,7 +166,7 @@ export class Heads {
   }
 }
 
-/** Whether a better answer follows. @param {CallAnswers} answers */
+/** Whether an exact answer follows. @param {CallAnswers} answers */
 const isPartial = ({ scores, small }) => (scores?.done ?? 1) < 1 || (small?.done ?? 1) < 1;
 
 /** @param {number} call @param {CallAbout} about @param {CallAnswers} answers @returns {HeadEntry[]} */
@@ -234,11 +234,11 @@ function setGroupTitles(calls) {
     const title = parts.join(", ");
     const number = (counts.get(title) ?? 0) + 1;
     counts.set(title, number);
-    call.title = number > 1 ? `${title}, time ${number}` : title;
+    call.title = number > 1 ? `${title}, call ${number}` : title;
   });
 }
 
-/** Whether two entries are of the same head. @param {HeadEntry | null | undefined} a @param {HeadEntry | null | undefined} b */
+/** Whether two entries describe the same head. @param {HeadEntry | null | undefined} a @param {HeadEntry | null | undefined} b */
 export const isSame = (a, b) => a?.call === b?.call && a?.head === b?.head;
 
 /** A head with its kind and a score, as text. @param {HeadEntry} entry @param {string} score */

@@ -1,5 +1,5 @@
 // A sequential colour scale in OKLCH with linear lightness: perceptually uniform, also for the
-// colour-blind and in grey print. Larger is darker on a light page, lighter on a dark one.
+// colour-blind and in grey print. Larger weights are darker on a light page, lighter on a dark one.
 // Colour space: Björn Ottosson 2020, https://bottosson.github.io/posts/oklab/
 
 // stops: lightness, chroma, hue
@@ -25,11 +25,11 @@ export function table(dark) {
   for (let i = 0; i < 256; i++) {
     const share = i / 255;
     const lightness = i === 255 ? stops[4][0] : stops[0][0] + (stops[4][0] - stops[0][0]) * share;
-    const at = Math.max(
+    const stop = Math.max(
       0,
-      stops.findIndex((stop) => (dark ? stop[0] >= lightness : stop[0] <= lightness)) - 1,
+      stops.findIndex(([other]) => (dark ? other >= lightness : other <= lightness)) - 1,
     );
-    const [low, high] = [stops[at], stops[Math.min(at + 1, 4)]];
+    const [low, high] = [stops[stop], stops[Math.min(stop + 1, 4)]];
     const part = high[0] === low[0] ? 0 : (lightness - low[0]) / (high[0] - low[0]);
     const [, chroma, hue] = low.map((value, n) => value + (high[n] - value) * part);
     colours.set([...rgb(lightness, chroma, hue), 255], i * 4);
@@ -54,10 +54,7 @@ function rgb(lightness, chroma, hue) {
   );
 }
 
-/**
- * The position of a weight on the scale, 0 to 1.
- * @param {number} weight @param {number} highest @param {"linear" | "sqrt" | "log"} kind
- */
+/** The position of a weight on the scale, 0 to 1. @param {number} weight @param {number} highest @param {"linear" | "sqrt" | "log"} kind */
 export function share(weight, highest, kind) {
   const part = Math.min(1, Math.max(0, weight / highest));
   if (kind === "sqrt") return Math.sqrt(part);
@@ -65,7 +62,7 @@ export function share(weight, highest, kind) {
   return part;
 }
 
-/** Round up to the next of 1, 2, 5 · 10ⁿ, so that the scale does not flicker. */
+/** Round up to the next 1, 2 or 5 · 10ⁿ, so that small changes keep the end of the scale. */
 export function round(highest) {
   if (!(highest > 0)) return 1;
   const ten = 10 ** Math.floor(Math.log10(highest));
@@ -74,12 +71,8 @@ export function round(highest) {
   return 1;
 }
 
-/**
- * The pixels of a tile.
- * @param {Float32Array} data weights; NaN: masked
- * @param {Uint32Array} colours @param {number} maskedColour
- */
-export function painted(data, colours, highest, kind, maskedColour) {
+/** The pixels of a tile. @param {Float32Array} data weights; NaN: masked @param {Uint32Array} colours @param {number} maskedColour */
+export function paintPixels(data, colours, highest, kind, maskedColour) {
   const pixels = new Uint32Array(data.length);
   for (let i = 0; i < data.length; i++) {
     const weight = data[i];

@@ -7,11 +7,11 @@
  * A label at an edge: on the left for rows; above, rotated by 90°, for columns.
  * @typedef {object} Label
  * @property {Axis} axis
- * @property {number} at the token's index
+ * @property {number} index the token's index
  * @property {string} name truncated to fit; empty if only the index is shown
  * @property {string} number the index as text
  * @property {number} size the font size of the name, in pixels
- * @property {number} x the end of the label at the map, in CSS pixels
+ * @property {number} x the end of the label that is next to the map, in CSS pixels
  * @property {number} y
  * @property {boolean} isTurned
  * @property {"" | "chosen" | "highlighted"} kind
@@ -25,16 +25,16 @@
  * @returns {number}
  */
 
-const LINE = 11; // pixels that a name needs
+const LINE = 11; // pixels between the labels of neighbouring tokens
 const APART = { queries: 30, keys: 58 }; // pixels between labels of round indices
 const NAME = 12; // the largest font size of a name
 export const NUMBER = 10; // the font size of an index
 const GAP = 7; // pixels between a label and the map
-const LONGEST = 60; // characters of a name at most
+const LONGEST = 60; // maximum number of characters of a name
 
 /**
  * @param {Place} place
- * @param {(axis: Axis, at: number) => string | null | undefined} name undefined: not loaded yet
+ * @param {(axis: Axis, index: number) => string | null | undefined} name undefined: not loaded yet
  * @param {Record<Axis, {chosen: number | null, highlighted: number | null}>} marked
  * @param {Measure} measure @param {{left: number, top: number}} gutters pixels for the labels
  * @returns {Label[]}
@@ -59,78 +59,74 @@ function along(axis, place, name, marked, measure, room) {
   ];
   const { step, isNamed } = stepOf(axis, place.scale);
   const numberWidth = measure(count(Math.max(0, Math.ceil(end) - 1)), NUMBER);
-  const middle = (/** @type {number} */ at) =>
-    (isRow ? place.top : place.left) + (at + 0.5 - first) * place.scale;
+  const middle = (/** @type {number} */ index) =>
+    (isRow ? place.top : place.left) + (index + 0.5 - first) * place.scale;
   const edge = (isRow ? place.left : place.top) - GAP;
-  /** @param {number} at @param {boolean} hasName @param {"" | "chosen" | "highlighted"} kind */
-  const label = (at, hasName, kind) => {
-    const full = hasName ? name(axis, at) : null;
+  /** @param {number} index @param {boolean} hasName @param {"" | "chosen" | "highlighted"} kind */
+  const label = (index, hasName, kind) => {
+    const full = hasName ? name(axis, index) : null;
     const available = room - GAP - numberWidth - 16;
     return {
       axis,
-      at,
+      index,
       kind,
-      name: full === undefined ? "…" : full === null ? "" : fitted(full, available, measure, size),
-      number: count(at),
+      name:
+        full === undefined ? "…" : full === null ? "" : truncate(full, available, measure, size),
+      number: count(index),
       size,
-      x: isRow ? edge : middle(at),
-      y: isRow ? middle(at) : edge,
+      x: isRow ? edge : middle(index),
+      y: isRow ? middle(index) : edge,
       isTurned: !isRow && (hasName || kind !== ""),
     };
   };
   const special = /** @type {const} */ (["highlighted", "chosen"])
-    .map((kind) => ({ kind, at: marked[axis][kind] }))
-    .filter(({ at }) => at !== null && at >= first - 0.5 && at < end + 0.5)
-    .map(({ kind, at }) => label(at, true, kind))
-    .filter(({ at }, i, all) => !all.slice(i + 1).some((other) => other.at === at));
+    .map((kind) => ({ kind, index: marked[axis][kind] }))
+    .filter(({ index }) => index !== null && index >= first - 0.5 && index < end + 0.5)
+    .map(({ kind, index }) => label(index, true, kind))
+    .filter(({ index }, i, all) => !all.slice(i + 1).some((other) => other.index === index));
   const apart = isNamed || isRow ? LINE : 30;
-  const isFree = (/** @type {number} */ at) =>
-    special.every((other) => Math.abs(middle(at) - middle(other.at)) >= apart);
+  const isFree = (/** @type {number} */ index) =>
+    special.every((other) => Math.abs(middle(index) - middle(other.index)) >= apart);
   const labels = [];
-  for (let at = Math.max(0, Math.ceil(start / step) * step); at < end; at += step)
-    if (isFree(at)) labels.push(label(at, isNamed, ""));
+  for (let index = Math.max(0, Math.ceil(start / step) * step); index < end; index += step)
+    if (isFree(index)) labels.push(label(index, isNamed, ""));
   return [...labels, ...special];
 }
 
 /** The distance between labels, in tokens, and whether they are names. @param {Axis} axis @param {number} scale */
 export function stepOf(axis, scale) {
   if (scale >= LINE) return { step: 1, isNamed: true };
-  const least = APART[axis] / scale;
-  const ten = 10 ** Math.floor(Math.log10(least));
-  const step = [1, 2, 5, 10].map((n) => n * ten).find((n) => n >= least) ?? ten * 10;
+  const smallest = APART[axis] / scale;
+  const ten = 10 ** Math.floor(Math.log10(smallest));
+  const step = [1, 2, 5, 10].map((n) => n * ten).find((n) => n >= smallest) ?? ten * 10;
   return { step: Math.max(1, step), isNamed: false };
 }
 
-export const count = (/** @type {number} */ at) => at.toLocaleString("en");
+export const count = (/** @type {number} */ index) => index.toLocaleString("en");
 
 const graphemes = new Intl.Segmenter(undefined, { granularity: "grapheme" });
 
-/** Truncate a name to the room, with an ellipsis. @param {string} name @param {number} room @param {Measure} measure @param {number} [size] */
-export const fitted = (name, room, measure, size = NAME) =>
+/** Truncate a name to the available pixels, with an ellipsis. @param {string} name @param {number} room @param {Measure} measure @param {number} [size] */
+export const truncate = (name, room, measure, size = NAME) =>
   cutTo(name, room, (text) => measure(text, size));
 
 /** @param {string} name @param {number} room @param {(text: string) => number} measure */
 function cutTo(name, room, measure) {
   if (name.length < 4 * LONGEST && measure(name) <= room) return isolated(name);
   const parts = Array.from(graphemes.segment(name.slice(0, 4 * LONGEST)), ({ segment }) => segment);
-  let [most, least] = [Math.min(parts.length, LONGEST), 1];
-  while (least < most) {
-    const middle = Math.ceil((least + most) / 2);
-    if (measure(`${parts.slice(0, middle).join("")}…`) <= room) least = middle;
-    else most = middle - 1;
+  let [low, high] = [1, Math.min(parts.length, LONGEST)];
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if (measure(`${parts.slice(0, middle).join("")}…`) <= room) low = middle;
+    else high = middle - 1;
   }
-  return isolated(`${parts.slice(0, least).join("")}…`);
+  return isolated(`${parts.slice(0, low).join("")}…`);
 }
 
-/** Isolate a text, so that the direction of its script does not move its neighbours. */
+/** Isolate a text, so that its direction does not affect the text around it. */
 const isolated = (/** @type {string} */ text) => `\u2068${text}\u2069`;
 
-/**
- * Draw labels.
- * @param {CanvasRenderingContext2D} context @param {Label[]} labels
- * @param {import("../types.js").Ink} ink
- * @param {Measure} measure
- */
+/** Draw labels. @param {CanvasRenderingContext2D} context @param {Label[]} labels @param {import("../types.js").Ink} ink @param {Measure} measure */
 export function drawLabels(context, labels, ink, measure) {
   context.textBaseline = "middle";
   const numbers = Math.max(
@@ -192,8 +188,8 @@ export function measuring(context) {
   };
 }
 
-/** A token's name; "" if it has none, "…" while it is loading. @param {any} tokens @param {string} callId @param {Axis} axis @param {number} at */
-export function nameOf(tokens, callId, axis, at) {
-  const name = tokens.name(callId, axis, at);
+/** A token's name; "" if it has none, "…" while it is loading. @param {any} tokens @param {string} callId @param {Axis} axis @param {number} index */
+export function nameOf(tokens, callId, axis, index) {
+  const name = tokens.name(callId, axis, index);
   return name === undefined ? "…" : (name ?? "");
 }

@@ -1,4 +1,4 @@
-// A map on the page: its canvas, the readout at the pointer, and the announcement for screen readers.
+// A map on the page: its canvas, the readout at the pointer, the announcement for screen readers.
 import { Chooser } from "../controls.js";
 import { effect, html, useEffect, useRef, useState } from "../html.js";
 import { liveAnswer } from "../request.js";
@@ -19,9 +19,9 @@ const NAME =
  * @param {State} props.state @param {Side} props.side @param {Source} props.source
  * @param {import("../types.js").Host} props.host
  * @param {any} props.tokens @param {Scale} props.scale
- * @param {(painter: Painter | null) => void} props.keep called with the painter of the map
+ * @param {(painter: Painter | null) => void} props.onPainter called with the painter of the map
  */
-export function MapPane({ state, side, source, host, tokens, scale, keep }) {
+export function MapPane({ state, side, source, host, tokens, scale, onPainter }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const [painter, setPainter] = useState(/** @type {Painter | null} */ (null));
   const [weight] = useState(() => liveAnswer(source, () => weightOf(state, side), 60));
@@ -29,11 +29,11 @@ export function MapPane({ state, side, source, host, tokens, scale, keep }) {
     const props = { state, side, source, host, tokens, scale };
     const painting = startPainting(/** @type {HTMLCanvasElement} */ (canvas.current), props);
     setPainter(painting.painter);
-    keep(painting.painter);
+    onPainter(painting.painter);
     return () => {
       painting.end();
       weight.end();
-      keep(null);
+      onPainter(null);
     };
   }, []);
   const isSecond = side !== state;
@@ -51,12 +51,12 @@ export function MapPane({ state, side, source, host, tokens, scale, keep }) {
     </div></figure>`;
 }
 
-/** The question for the weight under the pointer, or of the chosen cell. @param {State} state @param {Side} side @returns {[string, Record<string, any>] | null} */
+/** The question for the weight under the pointer, or that of the selected cell. @param {State} state @param {Side} side @returns {[string, Record<string, any>] | null} */
 function weightOf(state, side) {
   const cell = state.hover.value?.cell ?? state.cell.value;
   const [, N, M] = side.call.value.shape;
   if (!cell || cell.query >= N || cell.key >= M) return null;
-  const [queries, keys] = [cell.query, cell.key].map((at) => `${at}-${at + 1}`);
+  const [queries, keys] = [cell.query, cell.key].map((index) => `${index}-${index + 1}`);
   return ["part", { call: side.callId.value, head: side.head.value, queries, keys }];
 }
 
@@ -93,11 +93,11 @@ function startPainting(canvas, { state, side, source, host, tokens, scale }) {
     }),
     effect(() => {
       state.activeTheme.value;
-      requestAnimationFrame(() => painter.updateInk()); // after the page has its new colours
+      requestAnimationFrame(() => painter.updateInk()); // once the page has its new colours
     }),
     followPointer(canvas, state, painter, Boolean(host.wheel)),
   ];
-  const size = new ResizeObserver(() => painter.paint()); // immediately, so that nothing is stretched
+  const size = new ResizeObserver(() => painter.paint()); // not in the next frame, so that the old image is never stretched
   size.observe(canvas);
   return {
     painter,

@@ -1,5 +1,5 @@
-// Marks on a map: the chosen cell, highlighted rows and columns, matches of a search, segments.
-import { fitted, font, NUMBER, count as number, stepOf } from "./labels.js";
+// Marks on a map: the selected cell, highlighted rows and columns, matches of a search, segments.
+import { font, NUMBER, count as number, stepOf, truncate } from "./labels.js";
 import { cornerOf } from "./viewport.js";
 
 /** @import { Segment } from "../segments/segments.js" */
@@ -29,12 +29,12 @@ export function drawMarks(context, place, state, ink) {
   drawMatches(context, place, state, ink);
 }
 
-/** Draw two lines along a row or a column. @param {Context} context @param {Place} place @param {"query" | "key"} axis @param {number} at @param {string} colour @param {number} alpha */
-function band(context, place, axis, at, colour, alpha) {
+/** Draw two lines along a row or a column. @param {Context} context @param {Place} place @param {"query" | "key"} axis @param {number} index @param {string} colour @param {number} alpha */
+function band(context, place, axis, index, colour, alpha) {
   const isRow = axis === "query";
   const first = isRow
-    ? place.top + (at - place.y) * place.scale
-    : place.left + (at - place.x) * place.scale;
+    ? place.top + (index - place.y) * place.scale
+    : place.left + (index - place.x) * place.scale;
   const size = Math.max(place.scale, 2);
   const [start, end] = isRow
     ? [place.top, place.top + place.high]
@@ -70,9 +70,9 @@ function drawMatches(context, place, state, ink) {
   const isRow = matches.axis === "queries";
   const first = isRow ? place.y : place.x;
   const length = (isRow ? place.high : place.wide) / place.scale;
-  matches.places.forEach((at, i) => {
-    if (at + 1 <= first || at >= first + length) return;
-    const middle = (at + 0.5 - first) * place.scale;
+  matches.places.forEach((token, i) => {
+    if (token + 1 <= first || token >= first + length) return;
+    const middle = (token + 0.5 - first) * place.scale;
     const size = i === matches.current ? 6 : 4;
     context.fillStyle = ink.match;
     context.beginPath();
@@ -92,7 +92,7 @@ const ABOVE = 25; // pixels from the map if tokens have no names
 /**
  * Draw the bands and names of segments. @param {CanvasRenderingContext2D} context @param {Place} place
  * @param {Record<Axis, Segment[]>} segments @param {Ink} ink @param {Measure} measure
- * @param {{left: number, top: number}} gutters pixels of the labels
+ * @param {{left: number, top: number}} gutters pixels for the labels
  */
 export function drawBands(context, place, segments, ink, measure, gutters) {
   for (const axis of /** @type {Axis[]} */ (["queries", "keys"]))
@@ -101,8 +101,8 @@ export function drawBands(context, place, segments, ink, measure, gutters) {
         const isRow = axis === "queries";
         const first = isRow ? place.y : place.x;
         const pixels = isRow ? place.high : place.wide;
-        const [from, to] = run.map((at) =>
-          Math.max(0, Math.min(pixels, (at - first) * place.scale)),
+        const [from, to] = run.map((token) =>
+          Math.max(0, Math.min(pixels, (token - first) * place.scale)),
         );
         if (to <= from) continue;
         const size = Math.max(1.5, to - from - (to - from > 6 ? 1 : 0)); // a gap between neighbours
@@ -117,7 +117,7 @@ export function drawBands(context, place, segments, ink, measure, gutters) {
 
 /** Draw a segment's name outside the labels, along its band. @param {CanvasRenderingContext2D} context @param {Place} place @param {Axis} axis @param {Segment} segment @param {number} from @param {number} size @param {Ink} ink @param {Measure} measure @param {{left: number, top: number}} gutters */
 function drawName(context, place, axis, segment, from, size, ink, measure, gutters) {
-  const text = fitted(segment.name, size - 6, measure, NAME);
+  const text = truncate(segment.name, size - 6, measure, NAME);
   if (text.replace(/[\u2068\u2069…]/g, "").length < Math.min(2, segment.name.length)) return;
   context.save();
   const { isNamed } = stepOf(axis, place.scale);

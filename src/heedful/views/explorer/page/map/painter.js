@@ -20,10 +20,7 @@ import { cellAt, gutter, placed } from "./viewport.js";
 const PATIENCE = 400; // milliseconds to keep the previous image while no new tile has arrived
 
 export class Painter {
-  /**
-   * @param {HTMLCanvasElement} canvas @param {State} state @param {Side} side @param {Tiles} tiles
-   * @param {any} tokens @param {Scale} scale
-   */
+  /** @param {HTMLCanvasElement} canvas @param {State} state @param {Side} side @param {Tiles} tiles @param {any} tokens @param {Scale} scale */
   constructor(canvas, state, side, tiles, tokens, scale) {
     this.canvas = canvas;
     this.context = /** @type {Context} */ (canvas.getContext("2d"));
@@ -38,7 +35,7 @@ export class Painter {
     this.legend = signal({ highest: 1, kind: state.colours.value, colours: table(false) });
     this.frame = 0;
     this.timer = 0;
-    this.empty = 0; // the time since which no tile has been available
+    this.emptySince = 0; // the time since which no tile of the view is loaded; 0: one is
     /** @type {Part[]} */
     this.parts = [];
     this.level = 0;
@@ -96,11 +93,11 @@ export class Painter {
     if (!width || !height) return;
     const place = this.place;
     const covered = cover(this.tiles, this.side, place, this.state.reduce.value, ratio);
-    this.tiles.want(covered.wanted);
-    if (this._waits(covered.parts)) return;
+    this.tiles.setNeeded(covered.needed);
+    if (this._keepsImage(covered.parts)) return;
     this.parts = covered.parts;
     this.level = covered.level;
-    this.painted.value = `${this._headKey} ${covered.parts.map(({ tile }) => tile && tile.id + tile.word).join()}`;
+    this.painted.value = `${this._headKey} ${covered.parts.map(({ tile }) => tile && tile.id + tile.precision).join()}`;
     const wait = this.scale.report(this, this._largest(place));
     if (wait) this.paintLater(wait);
     const size = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -110,22 +107,22 @@ export class Painter {
   }
 
   /** Whether to keep the previous image, because no new tile has arrived. @param {Part[]} parts */
-  _waits(parts) {
+  _keepsImage(parts) {
     if (parts.some((part) => part.tile) || this.tiles.failed || !this.parts.length) {
-      this.empty = 0;
+      this.emptySince = 0;
       return false;
     }
-    this.empty ||= performance.now();
-    const remaining = PATIENCE - (performance.now() - this.empty);
+    this.emptySince ||= performance.now();
+    const remaining = PATIENCE - (performance.now() - this.emptySince);
     if (remaining > 0) this.paintLater(remaining);
     return remaining > 0;
   }
 
-  /** Draw the full map into a context. @param {Context} context @param {Place} place @param {number} width @param {number} height @param {number} ratio */
+  /** Draw the map with its marks and labels into a context. @param {Context} context @param {Place} place @param {number} width @param {number} height @param {number} ratio */
   draw(context, place, width, height, ratio) {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
-    this.cells(context, place, ratio);
+    this._drawCells(context, place, ratio);
     const gutters = gutter(width, height);
     drawBands(context, place, this.segments, this.ink, this.measure, gutters);
     drawMarks(context, place, this.state, this.ink);
@@ -133,11 +130,11 @@ export class Painter {
     context.lineWidth = 1;
     context.strokeRect(place.left - 0.5, place.top - 0.5, place.wide + 1, place.high + 1);
     drawLabels(context, this.labels(place, width, height), this.ink, this.measure);
-    this._corner(context, place);
+    this._drawAxisNames(context, place);
   }
 
   /** Draw the cells. @param {Context} context @param {Place} place */
-  cells(context, place, /** @type {number} */ ratio) {
+  _drawCells(context, place, /** @type {number} */ ratio) {
     context.save();
     context.beginPath();
     context.rect(place.left, place.top, place.wide, place.high);
@@ -145,8 +142,8 @@ export class Painter {
     context.fillStyle = this.hatching;
     context.fillRect(place.left, place.top, place.wide, place.high);
     context.imageSmoothingEnabled = false;
-    for (const part of this.parts) this._part(context, part, place, ratio);
-    this._sink(context, place);
+    for (const part of this.parts) this._drawPart(context, part, place, ratio);
+    this._drawVeil(context, place);
     context.restore();
   }
 
@@ -165,13 +162,13 @@ export class Painter {
       keys: { chosen: cell.value?.key ?? null, highlighted: highlighted.value.key },
     };
     const { named, kind } = this.side.call.value;
-    const isNamed = named || kind === "cross"; // within one text, queries have names if keys have
-    const name = (/** @type {Axis} */ axis, /** @type {number} */ at) =>
-      isNamed ? this.tokens.name(callId, axis, at) : null;
+    const isNamed = named || kind === "cross"; // within one text, queries have names if keys do
+    const name = (/** @type {Axis} */ axis, /** @type {number} */ index) =>
+      isNamed ? this.tokens.name(callId, axis, index) : null;
     return labelsOf(place, name, marked, this.measure, gutter(width, height));
   }
 
-  /** The largest weights of the blocks in view, without the first key if the scale excludes it. @param {Place} place */
+  /** The largest weight of each block in view, without the first key if the scale excludes it. @param {Place} place */
   _largest(place) {
     /** @type {number[]} */
     const result = [];
@@ -190,11 +187,11 @@ export class Painter {
   }
 
   /** Draw a part, with its edges on device pixels. @param {Context} context @param {Part} part @param {Place} place */
-  _part(context, part, place, /** @type {number} */ ratio) {
+  _drawPart(context, part, place, /** @type {number} */ ratio) {
     if (part.isMasked) return;
     const snap = (/** @type {number} */ value) => Math.round(value * ratio) / ratio;
-    const [x0, x1] = part.columns.map((at) => snap(place.left + (at - place.x) * place.scale));
-    const [y0, y1] = part.rows.map((at) => snap(place.top + (at - place.y) * place.scale));
+    const [x0, x1] = part.columns.map((key) => snap(place.left + (key - place.x) * place.scale));
+    const [y0, y1] = part.rows.map((query) => snap(place.top + (query - place.y) * place.scale));
     if (!part.tile) {
       context.fillStyle = this.ink.panel;
       context.fillRect(x0, y0, x1 - x0, y1 - y0);
@@ -207,7 +204,7 @@ export class Painter {
   }
 
   /** Veil the first key's column if the colour scale excludes it. @param {Context} context @param {Place} place */
-  _sink(context, place) {
+  _drawVeil(context, place) {
     const width = Math.max(3, place.scale, place.scale * 2 ** this.level) - place.x * place.scale;
     if (this.state.sink.value || width <= 0) return;
     context.fillStyle = this.ink.ground;
@@ -227,9 +224,9 @@ export class Painter {
     pen.strokeStyle = this.ink.line;
     pen.lineWidth = this.ratio;
     pen.beginPath();
-    for (const by of [-side, 0, side]) {
-      pen.moveTo(by - 1, side + 1);
-      pen.lineTo(by + side + 1, -1);
+    for (const shift of [-side, 0, side]) {
+      pen.moveTo(shift - 1, side + 1);
+      pen.lineTo(shift + side + 1, -1);
     }
     pen.stroke();
     const pattern = /** @type {CanvasPattern} */ (this.context.createPattern(tile, "repeat"));
@@ -239,7 +236,7 @@ export class Painter {
   }
 
   /** Draw the names of the axes. @param {Context} context @param {Place} place */
-  _corner(context, place) {
+  _drawAxisNames(context, place) {
     context.fillStyle = this.ink.quiet;
     context.font = "11px system-ui, sans-serif";
     context.textAlign = "right";
@@ -252,13 +249,13 @@ export class Painter {
   _updateCaption() {
     const drawn = this.parts.filter((part) => !part.isMasked);
     const sampled = drawn.find((part) => part.tile && part.tile.done < 1)?.tile ?? null;
-    const words = new Set(drawn.flatMap((part) => (part.tile ? [part.tile.word] : [])));
+    const precisions = new Set(drawn.flatMap((part) => (part.tile ? [part.tile.precision] : [])));
     const cells = 2 ** this.level;
     const isLoading = drawn.some((part) => !part.tile || part.cell !== cells);
     const each = cells === 1 ? "every weight" : `${this.state.reduce.value} of ${cells} × ${cells}`;
     const note = drawn.find((part) => part.tile?.note)?.tile?.note;
-    const precision = `${precisionText(words, sampled, isLoading)}${note ? `; ${note}` : ""}`;
-    const bounds = drawn.some((part) => part.tile?.bounds); // a one-file page without all queries and keys
+    const precision = `${precisionText(precisions, sampled, isLoading)}${note ? `; ${note}` : ""}`;
+    const bounds = drawn.some((part) => part.tile?.bounds); // in a one-file page that lacks some queries and keys
     this.caption.value = this.tiles.failed || (bounds ? precision : `${each} · ${precision}`);
     const { colours } = this;
     const [highest, kind] = [this.scale.highest.value, this.state.colours.value];
@@ -272,15 +269,15 @@ export class Painter {
     const part = this._partAt(cell);
     if (!part) return undefined;
     if (part.isMasked) return Number.NaN;
-    return part.cell === 1 && part.tile?.word === "exact" ? pixelValue(part, cell) : undefined;
+    return part.cell === 1 && part.tile?.precision === "exact" ? pixelValue(part, cell) : undefined;
   }
 
   /** The value of a cell's pixel, its precision, and the number of cells per side of the pixel. @param {Cell} cell */
   pixelAt(cell) {
     const part = this._partAt(cell);
     if (!part?.tile) return null;
-    const { word, bounds } = part.tile;
-    return { value: pixelValue(part, cell), word, bounds, cells: part.cell };
+    const { precision, bounds } = part.tile;
+    return { value: pixelValue(part, cell), precision, bounds, cells: part.cell };
   }
 
   get _headKey() {
@@ -307,19 +304,21 @@ export class Painter {
 
 /** @param {Part} part @param {Cell} cell */
 function pixelValue({ tile, corner, cell: size }, { query, key }) {
-  const [row, column] = [query - corner[0], key - corner[1]].map((at) => Math.floor(at / size));
+  const [row, column] = [query - corner[0], key - corner[1]].map((offset) =>
+    Math.floor(offset / size),
+  );
   if (!tile || row >= tile.rows || column >= tile.columns) return undefined;
   return tile.data?.[row * tile.columns + column];
 }
 
-/** @param {Set<string>} words @param {Tile | null} sampled @param {boolean} isLoading */
-function precisionText(words, sampled, isLoading) {
+/** @param {Set<string>} precisions @param {Tile | null} sampled @param {boolean} isLoading */
+function precisionText(precisions, sampled, isLoading) {
   if (sampled) {
     const done = Math.floor(sampled.done * 100);
     return `sampled; exact map ${done} % computed`;
   }
   if (isLoading) return "loading";
-  const others = [...words].filter((word) => word !== "exact");
+  const others = [...precisions].filter((precision) => precision !== "exact");
   return others.length ? others.join(", ") : "exact";
 }
 

@@ -4,7 +4,7 @@ import { pan, tokensAt, zoom } from "./viewport.js";
 /** @import { State } from "../state.js" */
 /** @import { Painter } from "./painter.js" */
 
-const TAP_TOLERANCE = 4; // pixels that a tap may move
+const TAP_TOLERANCE = 4; // pixels that a finger may move during a tap
 
 /**
  * Handle pointer events of a canvas; return a function that stops this.
@@ -13,8 +13,8 @@ const TAP_TOLERANCE = 4; // pixels that a tap may move
  */
 export function followPointer(canvas, state, painter, wheel) {
   /** @type {Map<number, number[]>} the point of each finger */
-  const down = new Map();
-  let moved = 0;
+  const fingers = new Map();
+  let travel = 0;
   const pointOf = (/** @type {MouseEvent} */ event) => {
     const box = canvas.getBoundingClientRect();
     return [event.clientX - box.left, event.clientY - box.top];
@@ -25,21 +25,21 @@ export function followPointer(canvas, state, painter, wheel) {
       if (event.button) return;
       canvas.setPointerCapture(event.pointerId);
       canvas.focus({ preventScroll: true });
-      if (!down.size) moved = 0;
-      down.set(event.pointerId, pointOf(event));
+      if (!fingers.size) travel = 0;
+      fingers.set(event.pointerId, pointOf(event));
     },
     pointermove(/** @type {PointerEvent} */ event) {
       const now = pointOf(event);
-      const before = down.get(event.pointerId);
+      const before = fingers.get(event.pointerId);
       if (!before) {
         hover(state, painter, now);
         return;
       }
-      down.set(event.pointerId, now);
-      moved += Math.hypot(now[0] - before[0], now[1] - before[1]);
-      const other = [...down].find(([id]) => id !== event.pointerId)?.[1];
+      fingers.set(event.pointerId, now);
+      travel += Math.hypot(now[0] - before[0], now[1] - before[1]);
+      const other = [...fingers].find(([id]) => id !== event.pointerId)?.[1];
       if (other) pinch(state, painter, before, now, other);
-      else if (moved > TAP_TOLERANCE) {
+      else if (travel > TAP_TOLERANCE) {
         state.hover.value = null;
         canvas.style.cursor = "grabbing";
         pan(state, painter.place, now[0] - before[0], now[1] - before[1]);
@@ -47,11 +47,11 @@ export function followPointer(canvas, state, painter, wheel) {
     },
     pointerup(/** @type {PointerEvent} */ event) {
       canvas.style.cursor = "";
-      const isTap = down.delete(event.pointerId) && moved <= TAP_TOLERANCE && !down.size;
+      const isTap = fingers.delete(event.pointerId) && travel <= TAP_TOLERANCE && !fingers.size;
       if (isTap) tap(state, painter, pointOf(event));
     },
     pointercancel(/** @type {PointerEvent} */ event) {
-      down.delete(event.pointerId);
+      fingers.delete(event.pointerId);
       canvas.style.cursor = "";
     },
     pointerleave() {
@@ -59,7 +59,7 @@ export function followPointer(canvas, state, painter, wheel) {
     },
     wheel(/** @type {WheelEvent} */ event) {
       const { activeElement } = /** @type {Document | ShadowRoot} */ (canvas.getRootNode());
-      if (!wheel && !event.ctrlKey && activeElement !== canvas) return; // let the page around it scroll
+      if (!wheel && !event.ctrlKey && activeElement !== canvas) return; // the wheel scrolls the surrounding page
       event.preventDefault();
       const [x, y] = pointOf(event);
       const amount = event.deltaY * (event.deltaMode === 1 ? 18 : 1);

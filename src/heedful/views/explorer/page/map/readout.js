@@ -1,6 +1,6 @@
-// The weight at the pointer, and an announcement of the chosen cell for screen readers.
+// The weight at the pointer, and an announcement of the selected cell for screen readers.
 import { html, useEffect, useState } from "../html.js";
-import { weighed } from "../number_format.js";
+import { formatWeight } from "../number_format.js";
 import { count, nameOf } from "./labels.js";
 import { cornerOf } from "./viewport.js";
 
@@ -15,7 +15,7 @@ const PAUSE = 250; // milliseconds before an announcement
 export function Readout({ state, painter, tokens, weight }) {
   const hover = state.hover.value;
   const cell = hover?.cell ?? state.cell.value;
-  state.view.value; // the box moves with the map
+  state.view.value; // read here, because the box moves with the map
   if (!cell) return null;
   const { side, canvas } = painter;
   const isHovered = hover?.side === side;
@@ -31,7 +31,7 @@ export function Readout({ state, painter, tokens, weight }) {
     <b>${amount}</b>${word ? html` <small>${word}</small>` : null}
     <div><small>query ${count(cell.query)}</small> <bdi>${nameOf(tokens, callId, "queries", cell.query)}</bdi></div>
     <div><small>key ${count(cell.key)}</small> <bdi>${nameOf(tokens, callId, "keys", cell.key)}</bdi></div>
-    ${pixel && (pixel.bounds || pixel.cells > 1) ? html`<small>${pixel.bounds ? "at most" : `${pixel.cells} × ${pixel.cells} here, ${state.reduce.value}:`} ${weightText(pixel.value)}${pixel.bounds || pixel.word === "exact" ? "" : `, ${pixel.word}`}</small>` : null}
+    ${pixel && (pixel.bounds || pixel.cells > 1) ? html`<small>${pixel.bounds ? "at most" : `${state.reduce.value} over ${pixel.cells} × ${pixel.cells} cells:`} ${weightText(pixel.value)}${pixel.bounds || pixel.precision === "exact" ? "" : `, ${pixel.precision}`}</small>` : null}
   </div>`;
 }
 
@@ -48,8 +48,8 @@ function middleOf(painter, cell) {
 }
 
 /**
- * The weight from an exact tile, or from the answer; "…" while it is loading. With it, the precision
- * if the weight is not exact.
+ * The text of the weight (from an exact tile, or from the answer; "…" while it is loading), and its
+ * precision if it is not exact.
  * @param {Painter} painter @param {Cell} cell @param {LiveAnswer} weight
  */
 function weightAt(painter, cell, weight) {
@@ -62,15 +62,15 @@ function weightAt(painter, cell, weight) {
     request.head === painter.side.head.value &&
     request.call === painter.side.callId.value;
   if (!isCurrent) return ["…", ""];
-  if (failed) return ["not in this file", ""];
+  if (failed) return ["not available", ""];
   if (!seen.data[0]) return ["masked", ""];
-  return [weighed(weights.data[0]), word === "exact" ? "" : word];
+  return [formatWeight(weights.data[0]), word === "exact" ? "" : word];
 }
 
 const weightText = (/** @type {number | undefined} */ value) =>
-  value === undefined ? "…" : Number.isNaN(value) ? "masked" : weighed(value);
+  value === undefined ? "…" : Number.isNaN(value) ? "masked" : formatWeight(value);
 
-/** Announce the chosen cell and its weight. @param {{state: State, painter: Painter, tokens: any, weight: LiveAnswer}} props */
+/** Announce the selected cell and its weight. @param {{state: State, painter: Painter, tokens: any, weight: LiveAnswer}} props */
 export function Announcement({ state, painter, tokens, weight }) {
   const [text, setText] = useState("");
   const cell = state.cell.value;

@@ -1,9 +1,9 @@
-// The profile: the row or column of the chosen cell as a curve, and the tokens around a place.
+// The profile: the row or column of the selected cell as a curve, with the tokens at the pointer.
 import { Choice } from "../controls.js";
 import { Precision } from "../glossary.js";
 import { html, useEffect, useRef, useState } from "../html.js";
-import { prepared } from "../list_navigation.js";
-import { weighed } from "../number_format.js";
+import { prepareCanvas } from "../list_navigation.js";
+import { formatWeight } from "../number_format.js";
 import { count, nameOf } from "./labels.js";
 import { reveal } from "./viewport.js";
 
@@ -11,12 +11,9 @@ import { reveal } from "./viewport.js";
 /** @import { Axis, LiveAnswer, Signal } from "../types.js" */
 /** @import { Painter } from "./painter.js" */
 
-const AROUND = 6; // tokens on each side
+const AROUND = 6; // tokens on each side of the pointer's token
 
-/**
- * The index of the largest value in each of at most `count` pieces of equal length.
- * @param {Float32Array} data @param {number} count
- */
+/** The index of the largest value in each of at most `count` pieces of equal length. @param {Float32Array} data @param {number} count */
 export function peaks(data, count) {
   const size = Math.max(1, data.length / count);
   const result = new Int32Array(Math.ceil(data.length / size));
@@ -33,11 +30,11 @@ export function peaks(data, count) {
 /** @param {{state: State, painter: Signal<Painter | null>, row: LiveAnswer, column: LiveAnswer, tokens: any}} props */
 export function Profile({ state, painter, row, column, tokens }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
-  const [over, setOver] = useState(/** @type {number | null} */ (null));
+  const [hovered, setHovered] = useState(/** @type {number | null} */ (null));
   const isRow = state.profile.value === "row";
   const answer = (isRow ? row : column).value;
   const cell = state.cell.value;
-  state.activeTheme.value; // redraw in the colours of another theme
+  state.activeTheme.value; // read here, so that a change of the theme redraws
   const [, N, M] = state.call.value.shape;
   const mark = cell ? (isRow ? cell.key : cell.query) : 0;
   const line = cell ? (isRow ? cell.query : cell.key) : 0;
@@ -45,11 +42,11 @@ export function Profile({ state, painter, row, column, tokens }) {
   const isSameHead = call === state.callId.value && heads === state.head.value;
   const isCurrent = cell && isSameHead && at === line;
   const weights = answer?.weights?.data;
-  // the previous curve stays until the next one arrives, without its numbers
+  // until the next curve arrives, the previous one stays, but without numbers
   /** @type {Float32Array | undefined} */
   const data = cell && weights?.length === (isRow ? M : N) ? weights : undefined;
   const current = isCurrent ? data : undefined;
-  const focusPlace = over !== null && data && over < data.length ? over : mark;
+  const focusPlace = hovered !== null && data && hovered < data.length ? hovered : mark;
   const highlighted = state.highlighted.value[isRow ? "key" : "query"];
   useEffect(() => draw(canvas.current, data, mark, focusPlace, highlighted));
   const callId = state.callId.value;
@@ -70,40 +67,40 @@ export function Profile({ state, painter, row, column, tokens }) {
     if (painter.value) reveal(state, painter.value.place, target);
   };
   return html`<section class="profile" aria-label="Profile of the row or column">
-    <div class="line"><${Choice} label="Row or column" options=${[["row", "where it looks"], ["column", "who looks at it"]]} selected=${state.profile.value} choose=${(/** @type {"row" | "column"} */ name) => (state.profile.value = name)} />
-      ${cell ? html`<span class="token"><bdi>${nameOf(tokens, callId, axis, line)}</bdi> <small>${count(line)}${current ? largestText(current) : ""}</small>${current ? html` <${Precision} answer=${answer} />` : null}</span>` : html`<span class="quiet">choose a cell</span>`}
+    <div class="line"><${Choice} label="Row or column" options=${[["row", "what it attends to"], ["column", "what attends to it"]]} selected=${state.profile.value} choose=${(/** @type {"row" | "column"} */ name) => (state.profile.value = name)} />
+      ${cell ? html`<span class="token"><bdi>${nameOf(tokens, callId, axis, line)}</bdi> <small>${count(line)}${current ? largestText(current) : ""}</small>${current ? html` <${Precision} answer=${answer} />` : null}</span>` : html`<span class="quiet">select a cell</span>`}
       ${isCurrent && answer?.failed ? html`<span class="wrong" title=${answer.failed}>${answer.failed}</span>` : null}
-      ${data ? html`<${Around} tokens=${tokens} callId=${callId} axis=${otherAxis} data=${data} isCurrent=${Boolean(current)} at=${focusPlace} go=${go} />` : null}</div>
-    <canvas ref=${canvas} aria-hidden="true" onPointerMove=${(/** @type {any} */ e) => setOver(placeUnder(e))} onPointerLeave=${() => setOver(null)} onClick=${(/** @type {any} */ e) => go(placeUnder(e))}></canvas></section>`;
+      ${data ? html`<${Around} tokens=${tokens} callId=${callId} axis=${otherAxis} data=${data} isCurrent=${Boolean(current)} index=${focusPlace} go=${go} />` : null}</div>
+    <canvas ref=${canvas} aria-hidden="true" onPointerMove=${(/** @type {any} */ e) => setHovered(placeUnder(e))} onPointerLeave=${() => setHovered(null)} onClick=${(/** @type {any} */ e) => go(placeUnder(e))}></canvas></section>`;
 }
 
 /** The largest weight, as text. @param {Float32Array} data */
 const largestText = (data) =>
-  ` · largest ${weighed(data.reduce((most, weight) => Math.max(most, weight || 0), 0))}`;
+  ` · largest ${formatWeight(data.reduce((largest, weight) => Math.max(largest, weight || 0), 0))}`;
 
-/** The tokens around a place, and the weight there. @param {any} props */
-function Around({ tokens, callId, axis, data, isCurrent, at, go }) {
-  const from = Math.max(0, at - AROUND);
+/** A token with its weight, and the tokens around it. @param {any} props */
+function Around({ tokens, callId, axis, data, isCurrent, index, go }) {
+  const from = Math.max(0, index - AROUND);
   const places = Array.from(
-    { length: Math.min(data.length, at + AROUND + 1) - from },
+    { length: Math.min(data.length, index + AROUND + 1) - from },
     (_, i) => from + i,
   );
-  return html`<span class="around"><span class="before">${places.filter((i) => i < at).map((i) => html`<bdi>${tokens.label(callId, axis, i)}</bdi> `)}</span>
-    <button class="plain" title="Go there" onClick=${() => go(at)}><bdi>${nameOf(tokens, callId, axis, at)}</bdi> <small>${count(at)}</small> <b>${isCurrent ? weighed(data[at]) : "…"}</b></button>
-    <span class="after">${places.filter((i) => i > at).map((i) => html`<bdi>${tokens.label(callId, axis, i)}</bdi> `)}</span></span>`;
+  return html`<span class="around"><span class="before">${places.filter((i) => i < index).map((i) => html`<bdi>${tokens.label(callId, axis, i)}</bdi> `)}</span>
+    <button class="plain" title="Select this cell" onClick=${() => go(index)}><bdi>${nameOf(tokens, callId, axis, index)}</bdi> <small>${count(index)}</small> <b>${isCurrent ? formatWeight(data[index]) : "…"}</b></button>
+    <span class="after">${places.filter((i) => i > index).map((i) => html`<bdi>${tokens.label(callId, axis, i)}</bdi> `)}</span></span>`;
 }
 
 /** @param {HTMLCanvasElement | null} canvas @param {Float32Array | undefined | null} data @param {number} mark @param {number} focusPlace @param {number | null} highlighted */
 function draw(canvas, data, mark, focusPlace, highlighted) {
   if (!canvas) return;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
-  const { context, ink } = prepared(canvas, width, height);
+  const { context, ink } = prepareCanvas(canvas, width, height);
   if (!data || !width) return;
   const best = peaks(data, Math.max(1, Math.floor(width)));
-  const most = best.reduce((most, i) => Math.max(most, data[i] || 0), 1e-12);
+  const largest = best.reduce((weight, i) => Math.max(weight, data[i] || 0), 1e-12);
   const wide = width / best.length;
   best.forEach((place, i) => {
-    const high = (data[place] / most) * (height - 5);
+    const high = (data[place] / largest) * (height - 5);
     const isShown =
       place === focusPlace ||
       (i < best.length - 1 && focusPlace >= place && focusPlace < best[i + 1] && wide <= 1);

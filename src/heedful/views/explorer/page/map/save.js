@@ -1,4 +1,4 @@
-// Save the map as a PNG, as an SVG with its labels as text, or the weights in view as CSV.
+// Saves the map as PNG, or as SVG with labels as text, or the weights in view as CSV.
 import { callTitle } from "../heads/scores.js";
 import { ending, lowest, SCALES } from "./scale.js";
 import { SvgPen } from "./svg_canvas.js";
@@ -8,15 +8,12 @@ import { gutter, inView } from "./viewport.js";
 /** @import { Axis, CallAbout, Side, Source } from "../types.js" */
 /** @import { Painter } from "./painter.js" */
 
-const MOST = 1 << 20; // weights in a CSV
+const LARGEST_CSV = 1 << 20; // weights
 const PAGE = 4096; // tokens per request
-const SHARP = 2; // the smallest number of PNG pixels per CSS pixel
+const SHARP = 2; // minimum number of PNG pixels per CSS pixel
 const [TITLE, FOOT, LINE] = [26, 34, 16];
 
-/**
- * @param {"png" | "svg" | "csv"} kind @param {State} state @param {Source} source
- * @param {Painter[]} painters the maps from left to right
- */
+/** @param {"png" | "svg" | "csv"} kind @param {State} state @param {Source} source @param {Painter[]} painters the maps from left to right */
 export async function saveMap(kind, state, source, painters) {
   const name = `${callTitle(state.call.value)} head ${state.head.value}`.replace(/[^\w.]+/g, "-");
   if (kind === "csv") {
@@ -178,9 +175,9 @@ function wrapped(text, length) {
 async function csv(state, source, painter) {
   const [queries, keys] = inView(painter.place);
   const [rows, columns] = [queries[1] - queries[0], keys[1] - keys[0]];
-  if (rows * columns > MOST)
+  if (rows * columns > LARGEST_CSV)
     throw new Error(
-      `${rows.toLocaleString("en")} × ${columns.toLocaleString("en")} weights are in view; expected at most ${MOST.toLocaleString("en")}: zoom in`,
+      `${rows.toLocaleString("en")} × ${columns.toLocaleString("en")} weights are in view; expected at most ${LARGEST_CSV.toLocaleString("en")}: zoom in`,
     );
   const call = state.callId.value;
   const about = { call, head: state.head.value, queries: queries.join("-"), keys: keys.join("-") };
@@ -205,10 +202,10 @@ const quoted = (/** @type {string} */ text) => `"${text.replaceAll('"', '""')}"`
 /** @param {Source} source @param {string} call @param {Axis} axis @param {[number, number]} range @returns {Promise<string[]>} */
 async function tokenNames(source, call, axis, [start, stop]) {
   const names = [];
-  for (let at = start; at < stop; at += PAGE) {
-    const end = Math.min(stop, at + PAGE);
-    const { tokens } = await source.ask("tokens", { call, axis, start: at, stop: end });
-    names.push(...(tokens ?? Array(end - at).fill("")));
+  for (let first = start; first < stop; first += PAGE) {
+    const end = Math.min(stop, first + PAGE);
+    const { tokens } = await source.ask("tokens", { call, axis, start: first, stop: end });
+    names.push(...(tokens ?? Array(end - first).fill("")));
   }
   return names;
 }

@@ -1,5 +1,5 @@
-// The colour scale that all maps of the page share, so that their colours can be compared; and the bar
-// below the map with the legend, the precision of the numbers, and zoom buttons.
+// The colour scale that all maps of the page share, so that their colours can be compared, and the
+// bar below the map with the legend, the precision of the numbers, and zoom buttons.
 import { html, signal, useEffect, useRef } from "../html.js";
 import { digits } from "../number_format.js";
 import { FULL_VIEW } from "../state.js";
@@ -10,42 +10,44 @@ import { zoomAtCell } from "./viewport.js";
 /** @import { Painter } from "./painter.js" */
 
 const STILL = 140; // milliseconds without a move before the scale may change
-const FEW = 24; // up to this number of blocks, the scale ends at the largest weight
-const SHARE = 0.9; // otherwise at this quantile of the blocks' largest weights
+const FEW = 24; // with at most this number of blocks, the scale ends at the largest weight
+const SHARE = 0.9; // with more blocks, it ends at this quantile of the blocks' largest weights
 
 export class Scale {
   constructor() {
     this.highest = signal(1);
-    this.isCut = signal(false); // whether some weights exceed the end
+    this.isCut = signal(false); // whether some weights exceed the end of the scale
     /** @type {Map<object, number[]>} the largest weight of each visible block, by map */
     this.blocks = new Map();
-    this.moved = 0; // the time of the last move
+    this.lastMove = 0; // a time of performance.now()
     this.isStale = true;
   }
 
-  /** Note that the view moves; the scale does not change meanwhile. */
+  /** Note that the view has moved; the scale does not change while the view moves. */
   noteMove() {
-    this.moved = performance.now();
+    this.lastMove = performance.now();
   }
 
-  /** Compute the scale again, after a change of the content. */
+  /** Recompute the scale at the next report, because the maps have changed. */
   restart() {
     this.isStale = true;
   }
 
   /**
-   * Report the largest weights of a map. Return the milliseconds after which to report again.
+   * Report the largest weights of a map. Return the milliseconds to wait for the next report, or 0.
    * @param {object} map @param {number[]} largest of each block; empty if nothing is loaded
    */
   report(map, largest) {
     if (!largest.length) return 0;
     this.blocks.set(map, largest);
-    const wait = this.isStale ? 0 : STILL - (performance.now() - this.moved);
+    const wait = this.isStale ? 0 : STILL - (performance.now() - this.lastMove);
     if (wait > 0) return wait;
     this.isStale = false;
-    const most = Math.max(...[...this.blocks.values()].map((weights) => Math.max(...weights)));
-    this.highest.value = round(Math.max(...[...this.blocks.values()].map(end)));
-    this.isCut.value = most > this.highest.value * 1.0001;
+    const largestWeight = Math.max(
+      ...[...this.blocks.values()].map((weights) => Math.max(...weights)),
+    );
+    this.highest.value = round(Math.max(...[...this.blocks.values()].map(scaleEnd)));
+    this.isCut.value = largestWeight > this.highest.value * 1.0001;
     return 0;
   }
 
@@ -56,7 +58,7 @@ export class Scale {
 }
 
 /** The end of the scale for one map. @param {number[]} largest */
-function end(largest) {
+function scaleEnd(largest) {
   if (largest.length <= FEW) return Math.max(...largest);
   return largest.toSorted((a, b) => a - b)[Math.floor(SHARE * (largest.length - 1))];
 }
@@ -68,14 +70,14 @@ export function LegendBar({ state, painter }) {
   return html`<div class="legend-bar">
     <${Legend} state=${state} painter=${painter} />
     <span class="word" role="status">${painter.caption.value}</span>
-    <span class="zoom" role="group" aria-label="Zoom"><button aria-label="Zoom in" title="Zoom in (+)" onClick=${zoomBy(2)}>+</button><button aria-label="Zoom out" title="Zoom out (−)" disabled=${isWhole} onClick=${zoomBy(0.5)}>−</button><button disabled=${isWhole} title="The whole map (0)" onClick=${() => (state.view.value = FULL_VIEW)}>fit</button></span>
+    <span class="zoom" role="group" aria-label="Zoom"><button aria-label="Zoom in" title="Zoom in (+)" onClick=${zoomBy(2)}>+</button><button aria-label="Zoom out" title="Zoom out (−)" disabled=${isWhole} onClick=${zoomBy(0.5)}>−</button><button disabled=${isWhole} title="The full map (0)" onClick=${() => (state.view.value = FULL_VIEW)}>fit</button></span>
   </div>`;
 }
 
 /** @param {{state: State, painter: Painter}} props */
 function Legend({ state, painter }) {
   const { highest, kind, colours } = painter.legend.value;
-  return html`<span class="legend"><span>${lowest(kind, highest)}</span><${Colours} colours=${colours} /><span>${ending(highest)}${painter.scale.isCut.value ? html`<abbr title="A few weights in view are larger and have the last colour."> +</abbr>` : null}</span>
+  return html`<span class="legend"><span>${lowest(kind, highest)}</span><${Colours} colours=${colours} /><span>${ending(highest)}${painter.scale.isCut.value ? html`<abbr title="A few weights in view are larger; they have the last colour."> +</abbr>` : null}</span>
     <small>${SCALES[kind]}${state.sink.value ? "" : ", first key excluded"}</small><i class="hatch" aria-hidden="true"></i><small>masked</small></span>`;
 }
 

@@ -1,7 +1,7 @@
 // The list of the largest weights in view.
 import { Precision } from "../glossary.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
-import { weighed } from "../number_format.js";
+import { formatWeight } from "../number_format.js";
 import { untilExact } from "../request.js";
 import { count, nameOf } from "./labels.js";
 import { inView, reveal } from "./viewport.js";
@@ -26,7 +26,7 @@ export function Strongest({ state, source, painter, tokens }) {
     return () => end.abort();
   }, [state.callId.value, state.head.value]);
   const list = useRef(/** @type {HTMLElement | null} */ (null));
-  // in a layout effect: a frame later, an arrow key might already have moved the cell
+  // in a layout effect, because before the next frame an arrow key could move the cell instead
   useLayoutEffect(() => list.current?.querySelector("button")?.focus(), [Boolean(answer)]);
   const callId = state.callId.value;
   const now = state.cell.value;
@@ -39,22 +39,22 @@ export function Strongest({ state, source, painter, tokens }) {
   const cells = /** @type {number[][]} */ (answer.cells).filter(([weight]) => weight > 0);
   return html`<h2>Strongest in view</h2>
     <${Precision} answer=${answer} />
-    <ol class="strongest" ref=${list} onKeyDown=${walk}>${cells.map(
+    <ol class="strongest" ref=${list} onKeyDown=${moveFocus}>${cells.map(
       ([
         weight,
         query,
         key,
       ]) => html`<li><button aria-pressed=${now?.query === query && now.key === key} onClick=${() => go(query, key)}>
-      <span class="amount">${weighed(weight)}</span>
+      <span class="amount">${formatWeight(weight)}</span>
       <span class="names"><bdi>${nameOf(tokens, callId, "queries", query)}</bdi><small>${count(query)}</small> → <bdi>${nameOf(tokens, callId, "keys", key)}</bdi><small>${count(key)}</small></span></button></li>`,
     )}</ol>`;
 }
 
 /** Move the focus through a list of buttons with the arrow keys. @param {any} event */
-function walk(event) {
-  const by = /** @type {Record<string, number>} */ ({ ArrowDown: 1, ArrowUp: -1 })[event.key];
-  if (!by) return;
+function moveFocus(event) {
+  const step = /** @type {Record<string, number>} */ ({ ArrowDown: 1, ArrowUp: -1 })[event.key];
+  if (!step) return;
   const all = [...event.currentTarget.querySelectorAll("button")];
-  all[all.indexOf(event.target) + by]?.focus();
+  all[all.indexOf(event.target) + step]?.focus();
   event.preventDefault();
 }

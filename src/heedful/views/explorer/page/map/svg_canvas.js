@@ -3,7 +3,7 @@
 const safe = (/** @type {string} */ text) =>
   text.replace(/[&<>"]/g, (sign) => `&#${sign.charCodeAt(0)};`);
 
-/** The part of a canvas's context that the painter of the map needs. */
+/** The members of a canvas context that the painter of the map uses. */
 export class SvgPen {
   /** @param {{line: string, panel: string}} ink the colours of masked cells */
   constructor(ink) {

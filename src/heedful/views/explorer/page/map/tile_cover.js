@@ -1,4 +1,4 @@
-// Choose the tiles that cover the view; coarser tiles are stretched until the right ones arrive.
+// Chooses the tiles that cover the view; coarser tiles are stretched until the right tiles arrive.
 import { isMasked, SIDE } from "./tiles.js";
 import { levelOf } from "./viewport.js";
 
@@ -20,7 +20,7 @@ import { levelOf } from "./viewport.js";
 /**
  * @param {Tiles} tiles @param {Side} side @param {Place} place @param {string} reduce
  * @param {number} ratio device pixels per CSS pixel
- * @returns {{parts: Part[], wanted: Tile[], level: number}} wanted: the most urgent first
+ * @returns {{parts: Part[], needed: Tile[], level: number}} needed: the most urgent first
  */
 export function cover(tiles, side, place, reduce, ratio) {
   const [N, M] = place.shape;
@@ -28,9 +28,9 @@ export function cover(tiles, side, place, reduce, ratio) {
   const level = Math.min(top, levelOf(place.scale, ratio));
   const [call, head] = [side.callId.value, side.head.value];
   const size = SIDE * 2 ** level;
-  const coarsest = tiles.at(call, head, [top, 0, 0], reduce); // covers the full map
+  const coarsest = tiles.get(call, head, [top, 0, 0], reduce); // covers the full map
   const parts = [];
-  const wanted = [];
+  const needed = [];
   const [lastRow, lastColumn] = [
     place.y + place.high / place.scale,
     place.x + place.wide / place.scale,
@@ -54,20 +54,20 @@ export function cover(tiles, side, place, reduce, ratio) {
       part.isMasked = isAboveDiagonal(side, part) || (above ? isMaskedIn(above, part) : false);
       parts.push(part);
       if (part.isMasked) continue;
-      const tile = tiles.at(call, head, [level, row, column], reduce);
-      wanted.push({ tile, distance: distance(place, part) });
+      const tile = tiles.get(call, head, [level, row, column], reduce);
+      needed.push({ tile, distance: distance(place, part) });
       if (tile.data) part.tile = tile;
       else if (above) Object.assign(part, above);
     }
-  wanted.sort((a, b) => a.distance - b.distance);
-  return { parts, wanted: [coarsest, ...wanted.map(({ tile }) => tile)], level };
+  needed.sort((a, b) => a.distance - b.distance);
+  return { parts, needed: [coarsest, ...needed.map(({ tile }) => tile)], level };
 }
 
-/** The finest loaded tile that contains a tile. @param {Tiles} tiles @param {[string, number, string]} map @param {number} level @param {number} top @param {number} row @param {number} column */
+/** The finest loaded tile of a coarser level that covers a tile. @param {Tiles} tiles @param {[string, number, string]} map @param {number} level @param {number} top @param {number} row @param {number} column */
 function coarser(tiles, [call, head, reduce], level, top, row, column) {
   for (let up = level + 1; up <= top; up++) {
-    const by = 2 ** (up - level);
-    const place = [Math.floor(row / by), Math.floor(column / by)];
+    const factor = 2 ** (up - level);
+    const place = [Math.floor(row / factor), Math.floor(column / factor)];
     const tile = tiles.find(call, head, [up, ...place], reduce);
     const size = SIDE * 2 ** up;
     if (tile?.data)

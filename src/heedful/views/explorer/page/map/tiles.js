@@ -1,15 +1,15 @@
 // Tiles of maps: requested in order of urgency, few at a time, and cached.
 import { lengthOf, textOf } from "../tokens.js";
-import { painted } from "./colours.js";
+import { paintPixels } from "./colours.js";
 
 /** @import { Source } from "../types.js" */
 
 export const SIDE = 256;
 const CACHED = 220; // tiles
-const PARALLEL = 4; // a browser has six connections to a host; two are left for other questions
+const PARALLEL = 4; // a browser opens six connections to a host; two remain for other questions
 const POLL_PAUSE = 700; // milliseconds before a sampled tile is requested again
 const RETRY_PAUSE = 3000; // milliseconds before a failed tile is requested again
-const BLOCK = 32; // pixels of the side of a block, whose largest weight sets the colour scale
+const BLOCK = 32; // pixels per side of a block; the colour scale uses the largest weight of each block
 
 /**
  * @typedef {object} Tile
@@ -19,11 +19,11 @@ const BLOCK = 32; // pixels of the side of a block, whose largest weight sets th
  * @property {Float32Array | null} data NaN: masked
  * @property {number} rows
  * @property {number} columns
- * @property {string} word its precision
+ * @property {string} precision
  * @property {boolean} bounds whether some numbers are upper bounds of the weights
- * @property {number} done the computed part of the exact tile, 0 to 1
- * @property {boolean} isStale whether a better one is available
- * @property {number} pausedUntil the time before which it is not requested
+ * @property {number} done the computed fraction of the exact tile
+ * @property {boolean} isStale whether the source has a more exact tile
+ * @property {number} pausedUntil when it may be requested again
  * @property {string} note why no exact tile follows
  * @property {string} failed why the request failed
  * @property {OffscreenCanvas | null} canvas
@@ -41,13 +41,13 @@ export class Tiles {
     /** @type {Map<string, AbortController>} */
     this.requests = new Map();
     /** @type {Tile[]} */
-    this.wanted = [];
+    this.needed = [];
     this.timer = 0;
   }
 
-  /** Why a wanted tile failed; "" if none did. */
+  /** Why a needed tile failed; "" if none did. */
   get failed() {
-    return this.wanted.find((tile) => tile.failed)?.failed ?? "";
+    return this.needed.find((tile) => tile.failed)?.failed ?? "";
   }
 
   /** A cached tile. @returns {Tile | undefined} @param {string} call @param {number} head @param {number[]} place @param {string} reduce */
@@ -55,8 +55,8 @@ export class Tiles {
     return this.cache.get(`${cacheKey(call, place)} ${head} ${reduce} ${place.join()}`);
   }
 
-  /** A tile, without data until it arrives. @returns {Tile} @param {string} call @param {number} head @param {number[]} place @param {string} reduce */
-  at(call, head, place, reduce) {
+  /** A tile from the cache, or a new one, whose data is null until it arrives. @returns {Tile} @param {string} call @param {number} head @param {number[]} place @param {string} reduce */
+  get(call, head, place, reduce) {
     const map = `${cacheKey(call, place)} ${head} ${reduce}`;
     const id = `${map} ${place.join()}`;
     const tile = this.cache.get(id) ?? {
@@ -66,7 +66,7 @@ export class Tiles {
       data: null,
       rows: 0,
       columns: 0,
-      word: "",
+      precision: "",
       bounds: false,
       done: 0,
       isStale: false,
@@ -86,32 +86,29 @@ export class Tiles {
     return tile;
   }
 
-  /**
-   * Prefetch the wanted tiles of a text that has grown.
-   * @param {string} call the id with the new number of tokens
-   */
+  /** Prefetch the needed tiles of a text that has grown. @param {string} call the id with the new number of tokens */
   async prefetch(call) {
-    const tiles = this.wanted.filter((tile) => textOf(tile.fields.call) === textOf(call));
+    const tiles = this.needed.filter((tile) => textOf(tile.fields.call) === textOf(call));
     await Promise.all(
       tiles.map(async ({ fields }) => {
         const [head, ...place] = fields.place.split(",").map(Number);
-        const tile = this.at(call, head, place, fields.reduce);
+        const tile = this.get(call, head, place, fields.reduce);
         if (!tile.data) this._store(tile, await this.source.ask("tile", tile.fields));
       }),
     );
   }
 
-  /** Set the tiles that are needed, the most urgent first; abort other requests. @param {Tile[]} wanted */
-  want(wanted) {
-    this.wanted = wanted;
-    const ids = new Set(wanted.map((tile) => tile.id));
+  /** Set the tiles that are needed, the most urgent first; abort other requests. @param {Tile[]} needed */
+  setNeeded(needed) {
+    this.needed = needed;
+    const ids = new Set(needed.map((tile) => tile.id));
     for (const [id, end] of this.requests) if (!ids.has(id)) end.abort();
     this._next();
   }
 
   /** Stop requesting. */
   close() {
-    this.want([]);
+    this.setNeeded([]);
     clearTimeout(this.timer);
   }
 
@@ -121,7 +118,7 @@ export class Tiles {
     clearTimeout(this.timer);
     const polled = new Set();
     let soonest = Number.POSITIVE_INFINITY;
-    for (const tile of this.wanted) {
+    for (const tile of this.needed) {
       const isLoaded = tile.data && !tile.isStale;
       if (isLoaded && (tile.done >= 1 || polled.has(tile.map))) continue;
       if (isLoaded) polled.add(tile.map); // polling one tile is enough for all tiles of a map
@@ -154,9 +151,9 @@ export class Tiles {
   _store(tile, answer) {
     tile.data = answer.tile.data;
     [tile.rows, tile.columns] = answer.tile.shape;
-    tile.word = answer.word ?? "exact";
+    tile.precision = answer.word ?? "exact";
     tile.bounds = Boolean(answer.bounds);
-    tile.done = answer.done ?? (tile.word === "sampled" ? 0 : 1);
+    tile.done = answer.done ?? (tile.precision === "sampled" ? 0 : 1);
     tile.isStale = false;
     tile.pausedUntil = tile.done < 1 ? performance.now() + POLL_PAUSE : 0;
     tile.colourKey = "";
@@ -173,8 +170,8 @@ export class Tiles {
 }
 
 /**
- * The call id for the cache. Rows never change as a text grows: a tile with all its rows is the same
- * for every length of the text.
+ * The call id for the cache. Earlier rows do not change when a text grows: a tile with all its rows
+ * is the same for every length of the text.
  * @param {string} call @param {number[]} place level, row, column
  */
 function cacheKey(call, [level, row]) {
@@ -187,7 +184,7 @@ export function picture(tile, colours, highest, kind) {
   if (!tile.canvas || tile.colourKey !== colourKey) {
     if (tile.canvas?.width !== tile.columns || tile.canvas.height !== tile.rows)
       tile.canvas = new OffscreenCanvas(tile.columns, tile.rows);
-    const pixels = painted(/** @type {Float32Array} */ (tile.data), colours, highest, kind, 0);
+    const pixels = paintPixels(/** @type {Float32Array} */ (tile.data), colours, highest, kind, 0);
     const data = new ImageData(new Uint8ClampedArray(pixels.buffer), tile.columns, tile.rows);
     tile.canvas.getContext("2d")?.putImageData(data, 0, 0);
     tile.colourKey = colourKey;
@@ -214,24 +211,24 @@ export function largest(tile, rows, columns, isFirst) {
   return weights;
 }
 
-/** Each block's largest weight, with and without its first column. @param {Tile} tile */
+/** Each block's largest weight, with and without the tile's first column. @param {Tile} tile */
 function blocksOf({ data, rows, columns }) {
   const across = Math.ceil(columns / BLOCK);
   const blocks = new Float32Array(2 * across * Math.ceil(rows / BLOCK));
   if (!data) return blocks;
   for (let r = 0; r < rows; r++)
     for (let c = 0; c < columns; c++) {
-      const at = 2 * (Math.floor(r / BLOCK) * across + Math.floor(c / BLOCK));
+      const index = 2 * (Math.floor(r / BLOCK) * across + Math.floor(c / BLOCK));
       const weight = data[r * columns + c];
-      if (weight > blocks[at]) blocks[at] = weight;
-      if (c > 0 && weight > blocks[at + 1]) blocks[at + 1] = weight;
+      if (weight > blocks[index]) blocks[index] = weight;
+      if (c > 0 && weight > blocks[index + 1]) blocks[index + 1] = weight;
     }
   return blocks;
 }
 
 /** Whether all cells of a part of a tile are masked. @param {Tile} tile @param {number[]} rows @param {number[]} columns */
 export function isMasked(tile, rows, columns) {
-  if (!tile.data || tile.word === "sampled") return false;
+  if (!tile.data || tile.precision === "sampled") return false;
   for (let r = Math.floor(rows[0]); r < Math.min(rows[1], tile.rows); r++)
     for (let c = Math.floor(columns[0]); c < Math.min(columns[1], tile.columns); c++)
       if (!Number.isNaN(tile.data[r * tile.columns + c])) return false;

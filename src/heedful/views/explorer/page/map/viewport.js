@@ -5,8 +5,8 @@ import { FULL_VIEW } from "../state.js";
 /** @import { Cell, View } from "../types.js" */
 
 /**
- * All lengths are in CSS pixels; `x` and `y` are in cells. The frame is the available part of the
- * canvas; the cells take `wide` × `high` of it.
+ * Lengths are in CSS pixels, `x` and `y` in cells. The frame is the part of the canvas for the map;
+ * the cells take `wide` × `high` pixels of it.
  * @typedef {object} Place
  * @property {number} x the left key, fractional
  * @property {number} y the upper query
@@ -21,19 +21,19 @@ import { FULL_VIEW } from "../state.js";
  */
 
 const LARGEST = 96; // pixels per cell
-const THINNEST = 8; // pixels of a map's shorter side, below which the full map is not shown
+const THINNEST = 8; // minimum pixels of the full map's shorter side; with less, a part is shown
 const MARGIN = 10;
 
 /** Pixels for labels, left of the map and above it. @param {number} width @param {number} height */
 export function gutter(width, height) {
-  const clamped = (/** @type {number} */ n, /** @type {number} */ most) =>
-    Math.max(64, Math.min(most, n));
+  const clamped = (/** @type {number} */ n, /** @type {number} */ maximum) =>
+    Math.max(64, Math.min(maximum, n));
   return { left: clamped(width * 0.21, 120), top: clamped(height * 0.17, 112) };
 }
 
 /**
  * The place of a map in its canvas. @param {View} view @param {[number, number]} shape queries, keys
- * @param {number} width @param {number} height of the canvas @param {number} ratio device pixels
+ * @param {number} width @param {number} height of the canvas @param {number} ratio device pixels per CSS pixel
  * @returns {Place}
  */
 export function placed(view, [N, M], width, height, ratio) {
@@ -46,10 +46,10 @@ export function placed(view, [N, M], width, height, ratio) {
   const scale = view.scale
     ? Math.min(Math.max(LARGEST, fitScale), Math.max(view.scale, fitScale))
     : fitScale;
-  // the frame does not change while zooming: it is that of the full map, at least a square
+  // the frame stays the same while zooming: it has the size of the full map, at least a square
   const square = Math.min(free[0], free[1]);
-  const frame = (/** @type {number} */ size, /** @type {number} */ most) =>
-    Math.min(most, Math.max(size * fitScale, Math.min(square, size * scale)));
+  const frame = (/** @type {number} */ size, /** @type {number} */ maximum) =>
+    Math.min(maximum, Math.max(size * fitScale, Math.min(square, size * scale)));
   const room = /** @type {[number, number]} */ ([frame(M, free[0]), frame(N, free[1])]);
   /** @param {number} first @param {number} size @param {number} pixels */
   const clamped = (first, size, pixels) => Math.max(0, Math.min(first, size - pixels / scale));
@@ -73,12 +73,12 @@ export function placed(view, [N, M], width, height, ratio) {
 function fitScaleOf(N, M, free, ratio) {
   const fit = Math.min(free[0] / M, free[1] / N, 120);
   if (fit * Math.min(N, M) < THINNEST && fit < 14) return Math.min(14, THINNEST * 2);
-  const pixels = fit * ratio * 2 ** levelOf(fit, ratio); // per pixel of a tile
+  const pixels = fit * ratio * 2 ** levelOf(fit, ratio); // device pixels per pixel of a tile
   const even = Math.floor(pixels) / ratio / 2 ** levelOf(fit, ratio);
   return even > 0.9 * fit ? even : fit;
 }
 
-/** The level at which a pixel of a tile covers at least a device pixel. */
+/** The finest level at which a pixel of a tile covers at least one device pixel. */
 export function levelOf(/** @type {number} */ scale, /** @type {number} */ ratio) {
   return Math.max(0, Math.ceil(-Math.log2(scale * ratio) - 1e-6));
 }
@@ -135,7 +135,7 @@ export function zoom(state, place, factor, x, y) {
   };
 }
 
-/** Zoom around the chosen cell if it is visible, or the middle. @param {State} state @param {Place} place */
+/** Zoom around the selected cell if it is visible, otherwise around the middle. @param {State} state @param {Place} place */
 export function zoomAtCell(state, place, /** @type {number} */ factor) {
   const cell = state.cell.value;
   const point = cell
@@ -160,17 +160,17 @@ const isFullyVisible = (/** @type {Place} */ place) =>
   place.shape[1] * place.scale <= place.room[0] + 1 &&
   place.shape[0] * place.scale <= place.room[1] + 1;
 
-/** Move the view to show a cell, at a minimal scale. @param {State} state @param {Place} place */
+/** Move the view so that a cell is visible, with at least `scale` pixels per cell. @param {State} state @param {Place} place */
 export function reveal(state, place, /** @type {Cell} */ cell, scale = 0) {
-  const wanted = Math.max(scale, place.scale);
+  const target = Math.max(scale, place.scale);
   /** @param {number} n @param {number} first @param {number} pixels */
   const inside = (n, first, pixels) => n >= first && n + 1 <= first + pixels / place.scale;
   const isVisible =
     inside(cell.key, place.x, place.room[0]) && inside(cell.query, place.y, place.room[1]);
-  if (isVisible && wanted === place.scale) return;
+  if (isVisible && target === place.scale) return;
   state.view.value = {
-    x: cell.key + 0.5 - place.room[0] / wanted / 2,
-    y: cell.query + 0.5 - place.room[1] / wanted / 2,
-    scale: wanted,
+    x: cell.key + 0.5 - place.room[0] / target / 2,
+    y: cell.query + 0.5 - place.room[1] / target / 2,
+    scale: target,
   };
 }

@@ -1,4 +1,4 @@
-// Select tokens of a text to mark them: by dragging, by shift with the arrow keys, or by two taps.
+// Selection of tokens to mark as a segment: by dragging, by shift + arrow keys, or by two taps.
 import { html, useRef } from "../html.js";
 
 /** @import { State } from "../state.js" */
@@ -8,8 +8,8 @@ const EDGE = 18; // pixels at the edge of a box in which dragging scrolls it
 
 /**
  * The event handlers with which a text can be marked; inactive unless the segment pane is open.
- * @param {State} state @param {TextRole | null} role which of the two texts it is
- * @param {(event: Event) => number | null} tokenOf the token under the pointer
+ * @param {State} state @param {TextRole | null} role of the text; null: it cannot be marked
+ * @param {(event: Event) => number | null} tokenOf returns the token under the pointer
  */
 export function useMarking(state, role, tokenOf) {
   const from = useRef(/** @type {number | null} */ (null));
@@ -19,7 +19,7 @@ export function useMarking(state, role, tokenOf) {
   const select = (/** @type {number} */ a, /** @type {number} */ b) => {
     if (role) selection.value = { role, from: Math.min(a, b), to: Math.max(a, b) };
   };
-  /** Extend the selection to a token, or begin it. @param {number} token @param {number} start */
+  /** Extend the selection to a token; if there is none, begin it at `start`. @param {number} token @param {number} start */
   const extend = (token, start) => {
     from.current ??= start;
     select(from.current, token);
@@ -42,7 +42,7 @@ export function useMarking(state, role, tokenOf) {
     isActive,
     extend,
     drag: isActive ? drag : {},
-    /** Select by shift-click or by touch; return whether the click did. @param {MouseEvent} event @param {number} token @param {number | null} chosen */
+    /** Select by shift-click or by touch; return whether the click was used. @param {MouseEvent} event @param {number} token @param {number | null} chosen */
     click(event, token, chosen) {
       const isFinger = /** @type {PointerEvent} */ (event).pointerType === "touch";
       if (!isActive || !(event.shiftKey || isFinger)) return false;
@@ -50,7 +50,7 @@ export function useMarking(state, role, tokenOf) {
       extend(token, event.shiftKey ? (chosen ?? token) : token);
       return true;
     },
-    /** Enter marks the selection, Escape clears it; return whether the key did. @param {string} key */
+    /** Mark the selection (Enter) or clear it (Escape); return whether the key was used. @param {string} key */
     key(key) {
       if (!isActive || !current || !role || (key !== "Enter" && key !== "Escape")) return false;
       if (key === "Enter") state.segments.add(role, [[current.from, current.to + 1]]);
@@ -58,7 +58,7 @@ export function useMarking(state, role, tokenOf) {
       from.current = null;
       return true;
     },
-    /** Let the next extension begin a new selection. */
+    /** Make the next extension begin a new selection. */
     restart() {
       from.current = null;
     },
@@ -87,7 +87,7 @@ function scroll(event) {
   else if (event.clientY < top + EDGE) box.scrollTop -= EDGE;
 }
 
-/** The segments that begin at, and those that contain, each token of a window. @param {Segment[]} segments @param {number} first @param {number} end */
+/** For each token of a window, the segments that begin at it and the segments that contain it. @param {Segment[]} segments @param {number} first @param {number} end */
 export function marksOf(segments, first, end) {
   /** @type {Map<number, Segment[]>} */
   const inside = new Map();
@@ -99,12 +99,12 @@ export function marksOf(segments, first, end) {
     for (const [a, b] of segment.runs) {
       if (b <= first || a >= end) continue;
       add(begins, Math.max(a, first), segment);
-      for (let at = Math.max(a, first); at < Math.min(b, end); at++) add(inside, at, segment);
+      for (let i = Math.max(a, first); i < Math.min(b, end); i++) add(inside, i, segment);
     }
   return { inside, begins };
 }
 
-/** The name of a segment, at its beginning. @param {Segment} segment @param {number} token */
+/** The label of a segment before its first token. @param {Segment} segment @param {number} token */
 export const tag = (segment, token) =>
   html`<span class="segment-tag" key=${`segment ${segment.id} ${token}`} role="presentation" style=${`--segment:var(--segment-${segment.colour})`}>${segment.name}</span>`;
 

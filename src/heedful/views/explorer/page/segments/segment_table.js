@@ -1,9 +1,9 @@
-// The segment pane: segments, the share of attention of each on each, and all heads sorted by a share.
+// The segment pane: segments, a table of the attention between them, and heads sorted by a share.
 import { Choice } from "../controls.js";
 import { Explained, Term } from "../glossary.js";
 import { callTitle, title } from "../heads/scores.js";
 import { html, useState } from "../html.js";
-import { count, MOST, REST } from "./segments.js";
+import { count, MAX_SEGMENTS, REST } from "./segments.js";
 import { meanOverHeads, shareAt } from "./shares.js";
 
 /** @import { State } from "../state.js" */
@@ -15,7 +15,7 @@ import { meanOverHeads, shareAt } from "./shares.js";
 /** @typedef {{from: string, to: string}} Pair */
 /** @typedef {"share" | "chance" | "layer"} Order */
 
-const SHOWN = 40; // heads in the list at first
+const SHOWN = 40; // heads that the list shows initially
 const value = (/** @type {Event} */ event) =>
   /** @type {HTMLInputElement | HTMLSelectElement} */ (event.target).value;
 const colour = (/** @type {Segment} */ { colour: n }) => `--segment:var(--segment-${n})`;
@@ -29,8 +29,8 @@ export function SegmentPane(props) {
   const answer = shares.byCall.value.get(state.path.value[2]);
   const names = segments.questionFor(state.call.value);
   const pair = currentPair(chosen, segments, state);
-  return html`<section class="segment-pane" aria-label="Who reads what">
-    <div class="bar"><h2>Who reads what</h2><button type="button" class="plain" aria-label="Close, and show the weight" onClick=${() => (state.pane.value = "weight")}>×</button></div>
+  return html`<section class="segment-pane" aria-label="Attention between segments">
+    <div class="bar"><h2>Attention between segments</h2><button type="button" class="plain" aria-label="Close, and show the weight" onClick=${() => (state.pane.value = "weight")}>×</button></div>
     ${state.segments.text.crosses ? html`<${SegmentList} ...${props} role="source" /><${SegmentList} ...${props} role="target" />` : html`<${SegmentList} ...${props} role="source" />`}
     <${MarkForm} state=${state} />
     ${segments.any ? html`<${Progress} shares=${shares} />` : null}
@@ -40,7 +40,7 @@ export function SegmentPane(props) {
   </section>`;
 }
 
-/** The pair of segments that heads are sorted by; default: the last segment and the largest other. @param {Pair | null} chosen @param {Segments} segments @param {State} state @returns {Pair | null} */
+/** The pair of segments by which heads are sorted; default: from the last segment to the largest other. @param {Pair | null} chosen @param {Segments} segments @param {State} state @returns {Pair | null} */
 function currentPair(chosen, segments, state) {
   const all = state.calls.value.flatMap((call) => segments.questionFor(call) ?? []);
   const has = (/** @type {Pair} */ { from, to }) =>
@@ -71,7 +71,7 @@ function SegmentList({ state, role }) {
             segment,
           ) => html`<li key=${segment.id} style=${colour(segment)}><i class="swatch-segment" aria-hidden="true"></i>
       <input class="name" aria-label="Name of the segment" value=${segment.name} onChange=${(/** @type {Event} */ e) => segments.rename(role, segment.id, value(e))} />
-      <span class="quiet" title=${segment.runs.map(([a, b]) => (b - a > 1 ? `${a} to ${b - 1}` : a)).join(", ")}>${tokens(count(segment.runs))}${segment.runs.length > 1 ? ` in ${segment.runs.length}` : ""}</span>
+      <span class="quiet" title=${segment.runs.map(([a, b]) => (b - a > 1 ? `${a} to ${b - 1}` : a)).join(", ")}>${tokens(count(segment.runs))}${segment.runs.length > 1 ? ` in ${segment.runs.length} ranges` : ""}</span>
       <button type="button" class="plain" aria-label=${`Delete ${segment.name}`} onClick=${() => segments.remove(role, segment.id)}>×</button></li>`,
         )}
     ${rest.count ? html`<li class="rest"><i class="swatch-segment" aria-hidden="true"></i><span>${Explained(REST, "The tokens outside all segments.")}</span><span class="quiet">${tokens(rest.count)}${rest.first ? ", including the first" : ""}</span></li>` : null}</ul>`
@@ -101,7 +101,7 @@ function MarkForm({ state }) {
   };
   const selectAll = (/** @type {Event} */ event) =>
     /** @type {HTMLInputElement} */ (event.target).select(); // so that typing replaces the number
-  const isFull = all.length >= MOST;
+  const isFull = all.length >= MAX_SEGMENTS;
   return html`<div class="mark-form" role="group" aria-label="Mark">
     ${roles.length > 1 ? html`<${Choice} label="Text" options=${roles.map((name) => [name, name])} selected=${role} choose=${setRole} />` : null}
     <p class="tokens"><label>tokens <input type="number" min="0" max=${size - 1} aria-label="First token" value=${selection?.from ?? ""} onClick=${selectAll} onChange=${bound("from")} /></label>
@@ -119,13 +119,13 @@ function MarkForm({ state }) {
 
 /** The progress of the computation. @param {{shares: Shares}} props */
 function Progress({ shares }) {
-  const done = shares.done.value;
-  if (done >= 1) return null;
-  return html`<p class="progress late"><span role="status">computing, ${Math.floor(done * 100)} %</span>
-    <progress max="1" value=${done} aria-label="Progress"></progress></p>`;
+  const progress = shares.progress.value;
+  if (progress >= 1) return null;
+  return html`<p class="progress late"><span role="status">computing, ${Math.floor(progress * 100)} %</span>
+    <progress max="1" value=${progress} aria-label="Progress"></progress></p>`;
 }
 
-/** The share of attention of each segment on each, of a head or the mean over heads. @param {any} props */
+/** The shares of attention between segments, of one head or as the mean over heads. @param {any} props */
 function ShareTable({ state, answer, names, mean, setMean, pair, choose }) {
   const call = state.call.value;
   const toggle = html`<${Choice} label="Heads" options=${[[false, "this head"], [true, "layer’s mean"]]} selected=${mean} choose=${setMean} />`;
@@ -155,12 +155,12 @@ function ShareTable({ state, answer, names, mean, setMean, pair, choose }) {
     <p class="quiet note">${sumNote(state, answer)}</p>`;
 }
 
-/** A note below the table on the sums of its rows. @param {State} state @param {import("../types.js").Answer} answer */
+/** The note below the table, on the sums of its rows and on chance. @param {State} state @param {import("../types.js").Answer} answer */
 const sumNote = (state, answer) =>
   (state.segments.overlaps(state.call.value.reads?.[1] ?? "source")
     ? "Segments overlap, so a row may sum to more than 1."
     : `Each row sums to 1${answer.sinks ? ", including the learned sink" : ""}.`) +
-  " The tick is chance: the share if each row spread evenly over the keys that the mask allows.";
+  " The tick marks chance: the share if every query attended equally to all keys that the mask allows.";
 
 /** A share in the library's format; a dash if it is undefined or the mask excludes the pair. @param {number} share @param {number} chance */
 const shareText = (share, chance) => (Number.isNaN(share) || chance === 0 ? "–" : share.toFixed(2));
@@ -178,22 +178,22 @@ function Bar({ share, chance }) {
 /** All heads, sorted by the share of one pair of segments. @param {{state: State, shares: Shares, pair: Pair, choose: (pair: Pair) => void}} props */
 function SortedHeads({ state, shares, pair, choose }) {
   const [order, setOrder] = useState(/** @type {Order} */ ("share"));
-  const [most, setMost] = useState(SHOWN);
+  const [limit, setLimit] = useState(SHOWN);
   const rows = sortedRows(state, shares, pair, order);
   const names = (/** @type {"from" | "to"} */ end) => [
     ...new Set(state.calls.value.flatMap((call) => state.segments.questionFor(call)?.[end] ?? [])),
   ];
   const select = (/** @type {"from" | "to"} */ end) =>
-    html`<select aria-label=${end === "from" ? "Reads" : "Is read"} value=${pair[end]} onChange=${(/** @type {Event} */ e) => choose({ ...pair, [end]: value(e) })}>${names(end).map((name) => html`<option>${name}</option>`)}</select>`;
-  return html`<div class="sorted"><h3>Heads, sorted by share</h3><p class="tokens">${select("from")} reads ${select("to")}</p>
+    html`<select aria-label=${end === "from" ? "From segment" : "To segment"} value=${pair[end]} onChange=${(/** @type {Event} */ e) => choose({ ...pair, [end]: value(e) })}>${names(end).map((name) => html`<option>${name}</option>`)}</select>`;
+  return html`<div class="sorted"><h3>Heads, sorted by share</h3><p class="tokens">${select("from")} attends to ${select("to")}</p>
     <${Choice} label="Order" options=${[["share", "highest"], ["chance", "above chance"], ["layer", "by layer"]]} selected=${order} choose=${setOrder} />
     <ol>${rows
-      .slice(0, most)
+      .slice(0, limit)
       .map(
         ({ call, head, share, chance }) =>
           html`<li key=${`${call} ${head}`}><button type="button" aria-current=${call === state.path.value[2] && head === state.head.value ? "true" : undefined} onClick=${() => state.show(call, head)}><span>${callTitle(state.calls.value[call])}</span><i>head ${head}</i><${Bar} share=${share} chance=${chance} /><b>${shareText(share, chance)}</b></button></li>`,
       )}</ol>
-    ${rows.length > most ? html`<button type="button" onClick=${() => setMost(most + 5 * SHOWN)}>${(rows.length - most).toLocaleString("en")} more</button>` : null}</div>`;
+    ${rows.length > limit ? html`<button type="button" onClick=${() => setLimit(limit + 5 * SHOWN)}>${(rows.length - limit).toLocaleString("en")} more</button>` : null}</div>`;
 }
 
 /** @param {State} state @param {Shares} shares @param {Pair} pair @param {Order} order */

@@ -5,13 +5,13 @@ import { batch, computed, signal } from "../html.js";
 /** @import { Axis, CallAbout, TextAbout } from "../types.js" */
 
 /** @typedef {[number, number]} Run token indices [start, end) */
-/** @typedef {"source" | "target"} TextRole the text that is read, or the text that an encoder–decoder writes */
+/** @typedef {"source" | "target"} TextRole "target": the text that an encoder–decoder writes; "source": any other */
 /** @typedef {{id: number, name: string, colour: number, lane: number, runs: Run[]}} Segment */
 /** @typedef {Record<TextRole, Segment[]>} Marks */
 /** @typedef {{role: TextRole, from: number, to: number}} Selection `to` is inclusive */
 
 export const COLOURS = 8;
-export const MOST = 60; // segments of a text
+export const MAX_SEGMENTS = 60; // of a text
 export const REST = "rest"; // the tokens outside all segments
 const RESERVED = [REST, "learned sink"];
 /** @type {Marks} */
@@ -27,7 +27,7 @@ export class Segments {
     this.key = computed(() => state.path.value.slice(0, 2).join("."));
     /** The segments of the current text. */
     this.current = computed(() => this.byText.value[this.key.value] ?? this._initial(this.text));
-    /** The segments without names and colours: it changes when shares must be computed again. */
+    /** The token ranges of all segments; they change when shares must be recomputed. */
     this.runsKey = computed(() => {
       const { source, target } = this.current.value;
       return `${this.key.value} ${formatRuns(source)} ${formatRuns(target)}`;
@@ -49,7 +49,7 @@ export class Segments {
 
   /** The segments that were marked before the page was opened. @param {TextAbout} text @returns {Marks} */
   _initial({ marks }) {
-    const offset = marks?.source?.length ?? 0; // of the colours of the target text
+    const offset = marks?.source?.length ?? 0; // the target text continues with the next colours
     const segmentsOf = (/** @type {TextRole} */ role) =>
       withLanes(
         (marks?.[role] ?? []).map((segment, i) => ({
@@ -69,12 +69,12 @@ export class Segments {
 
   /** The number of tokens of a text. @param {TextRole} role */
   size(role) {
-    let most = 0;
+    let size = 0;
     for (const call of this.text.calls)
       for (const axis of /** @type {Axis[]} */ (["queries", "keys"]))
         if (this.roleOf(call, axis) === role)
-          most = Math.max(most, axis === "keys" ? call.shape[2] : call.shape[1]);
-    return most;
+          size = Math.max(size, axis === "keys" ? call.shape[2] : call.shape[1]);
+    return size;
   }
 
   /** The segments along an axis of a call, with indices of that axis. @param {CallAbout} call @param {Axis} axis @returns {Segment[]} */
@@ -120,14 +120,14 @@ export class Segments {
     return segment.id;
   }
 
-  /** The wanted name, or a variant that no other segment has. @param {TextRole} role @param {string} wanted @param {number} id */
-  _freeName(role, wanted, id) {
+  /** The requested name, or a variant that no other segment has. @param {TextRole} role @param {string} requested @param {number} id */
+  _freeName(role, requested, id) {
     const others = this.current.value[role].filter((segment) => segment.id !== id);
     const isFree = (/** @type {string} */ name) =>
       name !== "" && others.every((segment) => segment.name !== name) && !RESERVED.includes(name);
-    if (isFree(wanted)) return wanted;
-    const stem = wanted || "segment";
-    for (let n = wanted ? 2 : others.length + 1; ; n++)
+    if (isFree(requested)) return requested;
+    const stem = requested || "segment";
+    for (let n = requested ? 2 : others.length + 1; ; n++)
       if (isFree(`${stem} ${n}`)) return `${stem} ${n}`;
   }
 
@@ -171,7 +171,7 @@ export class Segments {
   }
 
   /**
-   * The fields of a question about a call's segments, and row and column names; null if none is marked.
+   * The fields of a question about a call's segments, with row and column names; null without segments.
    * @param {CallAbout} call
    * @returns {{fields: Record<string, string>, from: string[], to: string[]} | null}
    */
@@ -185,7 +185,7 @@ export class Segments {
     return { fields, from: names(call.kind === "cross" ? queries : keys), to: names(keys) };
   }
 
-  /** The segments of a text; if there are two texts, an unmarked text is a single segment. @param {TextRole} role */
+  /** The segments of a text. If there are two texts, an unmarked text counts as one segment. @param {TextRole} role */
   _marked(role) {
     const marked = this.current.value[role];
     if (marked.length || !this.text.crosses) return marked;
@@ -213,15 +213,15 @@ export function merged(runs) {
 /** The number of tokens in some ranges. @param {Run[]} runs */
 export const count = (runs) => runs.reduce((sum, [a, b]) => sum + b - a, 0);
 
-/** Put each segment into the first lane in which it overlaps no earlier one. @param {Segment[]} segments @returns {Segment[]} */
+/** Put each segment into the first lane in which it overlaps no earlier segment. @param {Segment[]} segments @returns {Segment[]} */
 function withLanes(segments) {
   /** @type {Run[][]} */
   const lanes = [];
   return segments.map((segment) => {
     const overlaps = (/** @type {Run[]} */ runs) =>
       runs.some(([a, b]) => segment.runs.some(([c, d]) => a < d && c < b));
-    const at = lanes.findIndex((runs) => !overlaps(runs));
-    const lane = at < 0 ? lanes.length : at;
+    const free = lanes.findIndex((runs) => !overlaps(runs));
+    const lane = free < 0 ? lanes.length : free;
     lanes[lane] = [...(lanes[lane] ?? []), ...segment.runs];
     return { ...segment, lane };
   });
@@ -232,8 +232,8 @@ export function toParameter(segments) {
   return segments.map((part) => `${encodeURIComponent(part.name)}:${formatRuns([part])}`).join(";");
 }
 
-/** Segments from a parameter of the address; invalid parts are ignored. @param {string} text @param {number} size the number of tokens @param {number} [before] the number of segments of the other text @returns {Segment[]} */
-export function fromParameter(text, size, before = 0) {
+/** Segments from a parameter of the address; invalid parts are ignored. @param {string} text @param {number} size the number of tokens @param {number} [otherCount] the number of segments of the other text @returns {Segment[]} */
+export function fromParameter(text, size, otherCount = 0) {
   const segments = text.split(";").flatMap((part, i) => {
     const [name, runs] = part.split(":");
     const all = (runs ?? "").split(",").map((run) => /^(\d{1,9})-(\d{1,9})$/.exec(run));
@@ -241,8 +241,16 @@ export function fromParameter(text, size, before = 0) {
       run ? [/** @type {Run} */ ([Number(run[1]), Math.min(size, Number(run[2]))])] : [],
     );
     const ranges = merged(valid.filter(([a, b]) => a < b));
-    return ranges.length && i < MOST
-      ? [{ id: -1 - i, name: decoded(name), colour: (i + before) % COLOURS, lane: 0, runs: ranges }]
+    return ranges.length && i < MAX_SEGMENTS
+      ? [
+          {
+            id: -1 - i,
+            name: decoded(name),
+            colour: (i + otherCount) % COLOURS,
+            lane: 0,
+            runs: ranges,
+          },
+        ]
       : [];
   });
   return withLanes(segments);

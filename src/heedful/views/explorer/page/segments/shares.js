@@ -1,4 +1,4 @@
-// The share of attention of each head on each segment, requested call by call, the current call first.
+// The shares of attention between segments, requested call by call, the current call first.
 import { computed, effect, signal, untracked } from "../html.js";
 import { untilExact } from "../request.js";
 
@@ -11,7 +11,7 @@ export class Shares {
     this.source = source;
     this.state = state;
     this.byCall = signal(/** @type {Map<number, Answer>} */ (new Map()));
-    this.done = signal(1);
+    this.progress = signal(1);
     this.controller = new AbortController();
     /** The id of the current text; "" while it grows. */
     this.text = computed(() => {
@@ -35,7 +35,7 @@ export class Shares {
   _restart(isOpen) {
     this.controller.abort();
     this.byCall.value = new Map();
-    this.done.value = 1;
+    this.progress.value = 1;
     if (isOpen && this.state.segments.any) this._ask();
   }
 
@@ -47,20 +47,20 @@ export class Shares {
     const path = this.state.path.peek();
     const order = [path[2], ...calls.keys()].filter((c, i, all) => all.indexOf(c) === i);
     const remaining = order.filter((c) => segments.questionFor(calls[c]));
-    this.done.value = remaining.length ? 0 : 1;
+    this.progress.value = remaining.length ? 0 : 1;
     for (const [n, c] of remaining.entries()) {
       const call = this.state.callIdOf([...path.slice(0, 2), c]);
       const fields = { call, ...segments.questionFor(calls[c])?.fields };
       const answer = await this._answer(fields, end, (share) => {
-        this.done.value = (n + share) / remaining.length;
+        this.progress.value = (n + share) / remaining.length;
       });
       if (!answer) return;
       this.byCall.value = new Map(this.byCall.peek()).set(c, answer);
-      this.done.value = (n + 1) / remaining.length;
+      this.progress.value = (n + 1) / remaining.length;
     }
   }
 
-  /** The final answer about a call, or why there is none; null if aborted. @param {Record<string, any>} fields @param {AbortSignal} end @param {(done: number) => void} report @returns {Promise<Answer | null>} */
+  /** The exact answer about a call, or an answer with the reason in `failed`; null if aborted. @param {Record<string, any>} fields @param {AbortSignal} end @param {(done: number) => void} report @returns {Promise<Answer | null>} */
   async _answer(fields, end, report) {
     let answer = /** @type {Answer | null} */ (null);
     try {
@@ -84,7 +84,7 @@ export function shareAt(answer, name, h, a, b) {
 /** The mean over all heads of a call, as an answer with a single head. @param {Answer} answer @returns {Answer} */
 export function meanOverHeads(answer) {
   /** @param {string} name @param {(values: number[]) => number} combine combines the values of the heads that are not NaN */
-  const over = (name, combine) => {
+  const combined = (name, combine) => {
     const { data, shape } = answer[name];
     const size = data.length / shape[0];
     const each = (/** @type {number} */ i) =>
@@ -97,9 +97,9 @@ export function meanOverHeads(answer) {
   const mean = (/** @type {number[]} */ all) => all.reduce((a, b) => a + b, 0) / all.length;
   return {
     ...answer,
-    share: over("share", mean),
-    chance: over("chance", mean),
-    learned: over("learned", mean),
-    queries: over("queries", (values) => Math.max(...values)),
+    share: combined("share", mean),
+    chance: combined("chance", mean),
+    learned: combined("learned", mean),
+    queries: combined("queries", (values) => Math.max(...values)),
   };
 }

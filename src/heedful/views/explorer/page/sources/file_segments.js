@@ -5,7 +5,7 @@ const STEP = 1 << 22; // weights per request to the worker
 /** @typedef {[number, number][]} Runs */
 
 /**
- * The share of attention of each head of a call on each segment, in the server's format.
+ * The shares of attention between segments, for each head of a call, in the server's format.
  * @param {any} file the source (file_source.js) @param {any} call
  * @param {{keys: string, queries?: string}} fields @param {AbortSignal} [signal]
  */
@@ -55,7 +55,7 @@ export async function sharesOf(file, call, { keys, queries = "" }, signal) {
   };
 }
 
-/** NaN: all queries of the segment are fully masked, or the file lacks the head. */
+/** An array of NaN, which marks fully masked segments and heads that are not in the file. */
 const numbers = (/** @type {number[]} */ ...shape) => ({
   data: new Float64Array(shape.reduce((a, b) => a * b, 1)).fill(Number.NaN),
   shape,
@@ -82,11 +82,11 @@ function withRest(segments, size) {
   for (const segment of segments) for (const [a, b] of segment) inside.fill(1, a, b);
   /** @type {Runs} */
   const rest = [];
-  for (let at = 0; at < size; at++) {
-    if (inside[at]) continue;
+  for (let i = 0; i < size; i++) {
+    if (inside[i]) continue;
     const last = rest.at(-1);
-    if (last?.[1] === at) last[1]++;
-    else rest.push([at, at + 1]);
+    if (last?.[1] === i) last[1]++;
+    else rest.push([i, i + 1]);
   }
   return rest.length ? [...segments, rest] : segments;
 }

@@ -1,9 +1,9 @@
-// The one-file page: every question is answered from the contents of the file, in the format of
-// handlers.py. A worker computes the weights; heads without query and key have only their small
-// pictures and scores.
+// The one-file page: its source answers every question from the contents of the file, in the format
+// of handlers.py. A worker computes the weights. Heads that are stored without query and key have
+// only small pictures and scores.
 import { mount } from "../app.js";
 import { frameHost, windowHost } from "../host.js";
-import { inflated, parts } from "../wire.js";
+import { decompress, parts } from "../wire.js";
 import { sharesOf } from "./file_segments.js";
 import { WorkerClient } from "./worker_client.js";
 
@@ -12,10 +12,10 @@ const PART = 1 << 20; // cells per answer
 const TOKENS = 4096; // tokens per answer
 const missingInputs = (/** @type {string} */ heads) =>
   new Error(
-    `This page has no query and key for ${heads}: look at the recording itself, or make the page with a larger --limit.`,
+    `This page has no query and key for ${heads}: open the recording with heedful look, or write the page with a larger --limit.`,
   );
 
-/** Fold the case of a text, nearly as Python's casefold: ß is ss, ς is σ. @param {string} text */
+/** Fold the case of a text nearly like Python's casefold: ß becomes ss, ς becomes σ. @param {string} text */
 const folded = (text) =>
   text.toUpperCase().toLowerCase().replaceAll("ς", "σ").replaceAll("ß", "ss");
 
@@ -38,16 +38,11 @@ class FileSource {
     this.word = difference ? `within ${short(difference)}` : "exact";
   }
 
-  /**
-   * Answer a question in the server's format.
-   * @param {string} question
-   * @param {Record<string, any>} fields
-   * @param {AbortSignal} [signal]
-   */
+  /** Answer a question in the server's format. @param {string} question @param {Record<string, any>} fields @param {AbortSignal} [signal] */
   async ask(question, fields = {}, signal = undefined) {
     if (question === "about") return this.parts.about;
     if (!QUESTIONS.includes(question))
-      throw new Error("A file cannot do this; the page that `heedful look` opens can.");
+      throw new Error("A page in one file cannot do this; the page that `heedful look` opens can.");
     return this[question](this._call(fields.call), fields, signal);
   }
 
@@ -68,7 +63,8 @@ class FileSource {
   /** The index of a head in a call. */
   _index({ about }, head) {
     const index = about.heads.indexOf(Number(head));
-    if (index < 0) throw new Error(`head ${head}; expected one of ${about.heads.join(", ")}`);
+    if (index < 0)
+      throw new Error(`no head ${head} in this call; expected one of ${about.heads.join(", ")}`);
     return index;
   }
 
@@ -84,12 +80,14 @@ class FileSource {
     return heads;
   }
 
-  /** Ask the worker about a head. @param {any} call @param {any} question @param {AbortSignal} [signal] */
+  /** Let the worker answer a question about a head. @param {any} call @param {any} question @param {AbortSignal} [signal] */
   async computed(call, question, signal) {
     const { inputs } = this._contents(call);
     const { h } = question;
     if (!this._has(call, h)) throw missingInputs("this head");
-    this.worker ??= inflated(document.getElementById("worker")).then((js) => new WorkerClient(js));
+    this.worker ??= decompress(document.getElementById("worker")).then(
+      (js) => new WorkerClient(js),
+    );
     const worker = await this.worker;
     const names = {
       query: `query-${call.id}-${h}`,
@@ -116,10 +114,10 @@ class FileSource {
   }
 
   find(call, { axis, text }) {
-    const wanted = folded(text);
+    const query = folded(text);
     const names = this._names(call, axis)?.tokens ?? [];
-    const places = [...names.keys()].filter((i) => folded(names[i]).includes(wanted));
-    const isPart = (/** @type {number} */ i) => Number(folded(names[i]).trim() !== wanted.trim());
+    const places = [...names.keys()].filter((i) => folded(names[i]).includes(query));
+    const isPart = (/** @type {number} */ i) => Number(folded(names[i]).trim() !== query.trim());
     places.sort((a, b) => isPart(a) - isPart(b));
     const data = Int32Array.from(places.slice(0, 1000));
     return { count: places.length, places: { data, shape: [data.length] } };
@@ -127,7 +125,8 @@ class FileSource {
 
   image(call, { axis }) {
     const picture = this.parts[`shared ${call.part.images?.[axis]}`];
-    if (!picture) throw new Error("The image is not in this file: the recording has too many.");
+    if (!picture)
+      throw new Error("The image is not in this file, because the recording has too many images.");
     return picture;
   }
 
@@ -171,9 +170,9 @@ class FileSource {
     const [, r, c] = shape;
     const [down, across] = [Math.ceil(N / r), Math.ceil(M / c)];
     const wide = columns[1] - columns[0];
-    const pixels = Float32Array.from({ length: (rows[1] - rows[0]) * wide }, (_, at) => {
-      const n = (rows[0] + Math.floor(at / wide)) * size;
-      const m = (columns[0] + (at % wide)) * size;
+    const pixels = Float32Array.from({ length: (rows[1] - rows[0]) * wide }, (_, i) => {
+      const n = (rows[0] + Math.floor(i / wide)) * size;
+      const m = (columns[0] + (i % wide)) * size;
       return data[(h * r + Math.floor(n / down)) * c + Math.floor(m / across)];
     });
     const tile = { data: pixels, shape: [rows[1] - rows[0], wide] };
@@ -224,8 +223,8 @@ class FileSource {
   async strongest(call, { head, queries, keys, count }, signal) {
     const region = { queries: range(queries), keys: range(keys), count: Number(count) };
     const question = { what: "strongest", h: this._index(call, head), ...region };
-    const { by, cells } = await this.computed(call, question, signal);
-    return { word: by > 1 ? `from one query in ${by}` : this.word, cells };
+    const { step, cells } = await this.computed(call, question, signal);
+    return { word: step > 1 ? `from one query in ${step}` : this.word, cells };
   }
 }
 
@@ -237,6 +236,6 @@ function short(bound) {
 
 const source = new FileSource(await parts());
 const element = /** @type {HTMLElement} */ (document.getElementById("heedful"));
-Object.assign(element, { source }); // for questions from the console
+Object.assign(element, { source }); // for questions from the browser's console
 const host = window.parent === window ? windowHost() : frameHost(element.dataset.view ?? "");
 mount(element, source, host);

@@ -15,7 +15,7 @@ export class Mask {
     this.tables = parts.filter((part) => part.bits).map((part) => arrays[part.bits ?? ""]);
   }
 
-  /** A range [first, end) that contains all keys that a query may attend to. @param {number} n */
+  /** A range [first, end) outside which all keys are masked for a query. @param {number} n */
   range(n) {
     let [first, end] = [0, this.M];
     for (const part of this.parts) {
@@ -34,7 +34,7 @@ export class Mask {
     return [first, Math.max(first, end)];
   }
 
-  /** Whether a query may attend to a key within that range. @param {number} h @param {number} n @param {number} m */
+  /** Whether a query may attend to a key that is within the query's `range`. @param {number} h @param {number} n @param {number} m */
   allows(h, n, m) {
     for (const { data, shape } of this.tables) {
       const head = shape[0] === 1 ? 0 : h;

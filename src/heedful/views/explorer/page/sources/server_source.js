@@ -1,4 +1,4 @@
-// The page that `heedful look` serves; its source is the server.
+// The page that `heedful look` serves. Its source asks the server.
 import { mount } from "../app.js";
 import { windowHost } from "../host.js";
 import { unpacked } from "../wire.js";
@@ -12,7 +12,8 @@ async function response(path, body) {
 }
 
 /** @param {string} path @param {unknown} [body] */
-const answered = async (path, body) => unpacked(await (await response(path, body)).arrayBuffer());
+const requestAnswer = async (path, body) =>
+  unpacked(await (await response(path, body)).arrayBuffer());
 
 /** @type {import("../types.js").Source} */
 const source = {
@@ -20,15 +21,17 @@ const source = {
     const url = `/ask/${question}?${new URLSearchParams(fields)}`;
     const answer = await fetch(url, { signal }).catch((error) => {
       if (signal?.aborted) throw error;
-      throw new Error("The server does not answer: start it again, and open its address.");
+      throw new Error(
+        "The server does not answer. Start it again, and open the address that it prints.",
+      );
     });
     if (!answer.ok) throw new Error(await answer.text());
     return unpacked(await answer.arrayBuffer());
   },
-  record: (texts) => answered("/record", texts),
+  record: (texts) => requestAnswer("/record", texts),
   generation: {
-    status: (at) => answered(at === undefined ? "/generation" : `/generation?at=${at}`),
-    send: (action, options) => answered(`/generation/${action}`, options),
+    status: (at) => requestAnswer(at === undefined ? "/generation" : `/generation?at=${at}`),
+    send: (action, options) => requestAnswer(`/generation/${action}`, options),
     recordingFile: async (call) => (await response(`/generation/file?call=${call}`)).blob(),
   },
 };

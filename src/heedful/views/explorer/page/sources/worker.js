@@ -1,22 +1,22 @@
-// The worker of the one-file page. It computes weights from queries, keys and the log-sum-exp of each
-// row as the library does: scale, soft cap, bias, mask, softmax.
+// The worker of the one-file page. It computes weights from queries, keys and the log-sum-exp of
+// each row as the library does: scale, soft cap, bias, mask, softmax.
 import { unpacked } from "../wire.js";
 import { Mask } from "./mask.js";
 
-const RIVALS = 8; // keys with the largest weights in the answer about a cell
-const COMPUTED = 4096 ** 2; // weights of a region; of larger regions, some rows are sampled
+const RIVALS = 8; // number of keys with the largest weights in the answer about a cell
+const COMPUTED = 4096 ** 2; // maximum weights of a region; of larger regions, rows are sampled
 
 /** Parts of the file by their names, with decoded arrays. @type {Map<string, any>} */
 const parts = new Map();
 
-/** @typedef {"query" | "key" | "mask" | "bias"} Kind kind of a part */
+/** @typedef {"query" | "key" | "mask" | "bias"} Kind of a part */
 
 /**
  * A question about a head of a call of H heads, N queries and M keys.
  * @typedef {object} Question
  * @property {"part" | "line" | "shares" | "tile" | "strongest" | "cell"} what
  * @property {number} h the index of the head in its call
- * @property {Partial<Record<Kind, string>>} parts their names
+ * @property {Partial<Record<Kind, string>>} parts the names of its parts
  * @property {{shape: [number, number, number], scale: number, softcap: number | null, mask: any[], group: number}} call
  */
 
@@ -82,15 +82,15 @@ class Head {
     const shape = [queries[1] - queries[0], keys[1] - keys[0]];
     const data = new Float32Array(shape[0] * shape[1]);
     const isAllowed = new Uint8Array(data.length);
-    for (let n = queries[0], at = 0; n < queries[1]; n++) {
-      this.weights(n, ...keys, data.subarray(at, at + shape[1]));
-      for (let m = keys[0]; m < keys[1]; m++, at++)
-        isAllowed[at] = Number(this.mask.allowsPair(this.h, n, m));
+    for (let n = queries[0], i = 0; n < queries[1]; n++) {
+      this.weights(n, ...keys, data.subarray(i, i + shape[1]));
+      for (let m = keys[0]; m < keys[1]; m++, i++)
+        isAllowed[i] = Number(this.mask.allowsPair(this.h, n, m));
     }
     return { weights: { data, shape }, seen: { data: isAllowed, shape } };
   }
 
-  /** A row or a column. */
+  /** The weights of a row or a column. */
   line({ at, isRow }) {
     if (isRow) return this.weights(at, 0, this.M, new Float32Array(this.M));
     const row = new Float32Array(1);
@@ -135,10 +135,7 @@ class Head {
     return sums;
   }
 
-  /**
-   * Pixels of size × size weights; NaN if all of them are masked. In a tile of more than COMPUTED
-   * weights, each row of pixels uses only its middle query.
-   */
+  /** Pixels of size × size weights; NaN if all of them are masked. In a tile of more than COMPUTED weights, each row of pixels uses only its middle query. */
   tile({ rows, columns, size, reduce }) {
     const [wide, high] = [columns[1] - columns[0], rows[1] - rows[0]];
     const [from, to] = [columns[0] * size, Math.min(this.M, columns[1] * size)];
@@ -154,7 +151,7 @@ class Head {
       const count = Math.min(size, this.N - row * size);
       const [left, right] = [Math.max(from, first), Math.min(to, end)];
       if (isSampled && n !== row * size + (count >> 1)) {
-        // find pixels that are not fully masked: pixel by pixel, or cell by cell if the mask has a table
+        // find the pixels that are not fully masked; if the mask has a table, look at each cell
         for (let m = left; m < right; m += this.mask.tables.length ? 1 : size - (m % size))
           if (this.mask.allows(this.h, n, m)) data[start + Math.floor(m / size)] ||= 0;
         continue;
@@ -163,13 +160,13 @@ class Head {
       const share = isSampled ? 1 : 1 / count;
       for (let m = left; m < right; m++) {
         if (!this.mask.allows(this.h, n, m)) continue;
-        const at = start + Math.floor(m / size);
-        const before = data[at] || 0; // NaN at first
+        const pixel = start + Math.floor(m / size);
+        const previous = data[pixel] || 0; // initially NaN
         const weight = line[m - from];
-        data[at] =
+        data[pixel] =
           reduce === "max"
-            ? Math.max(before, weight)
-            : before + (weight * share) / Math.min(size, this.M - Math.floor(m / size) * size);
+            ? Math.max(previous, weight)
+            : previous + (weight * share) / Math.min(size, this.M - Math.floor(m / size) * size);
       }
     }
     return { isSampled, tile: { data, shape: [high, wide] } };
@@ -180,16 +177,16 @@ class Head {
     /** @type {number[][]} */
     let cells = [];
     const row = new Float32Array(keys[1] - keys[0]);
-    const by = Math.max(1, Math.ceil(((queries[1] - queries[0]) * row.length) / COMPUTED));
-    for (let n = queries[0]; n < queries[1]; n += by) {
+    const step = Math.max(1, Math.ceil(((queries[1] - queries[0]) * row.length) / COMPUTED));
+    for (let n = queries[0]; n < queries[1]; n += step) {
       this.weights(n, ...keys, row);
-      const least = cells.length < count ? 0 : cells[cells.length - 1][0];
-      const candidates = [...row.keys()].filter((i) => row[i] > least);
+      const smallest = cells.length < count ? 0 : cells[cells.length - 1][0];
+      const candidates = [...row.keys()].filter((i) => row[i] > smallest);
       if (!candidates.length) continue;
       const more = candidates.map((i) => [row[i], n, keys[0] + i]);
       cells = [...cells, ...more].sort((a, b) => b[0] - a[0]).slice(0, count);
     }
-    return { by, cells };
+    return { step, cells };
   }
 
   /** A weight with its calculation, in the format of handlers.py. */
@@ -230,7 +227,7 @@ class Head {
   }
 }
 
-/** A function that returns the bias of a pair. @param {any} part @param {number} N */
+/** A function that returns the bias of a query and a key. @param {any} part @param {number} N */
 function biasOf({ distances, numbers, shape }, N) {
   if (distances) return (n, m) => distances.data[m - n + N - 1];
   const [rows, columns] = shape.data;

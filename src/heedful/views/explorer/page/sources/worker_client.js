@@ -1,13 +1,13 @@
 // The client of the worker that computes weights (worker.js).
-import { inflated } from "../wire.js";
+import { decompress } from "../wire.js";
 
-/** Sends questions one at a time, the newest first; aborted questions are dropped. */
+/** Sends one question at a time, the newest first, and drops aborted questions. */
 export class WorkerClient {
   /** @param {ArrayBuffer} source the worker's script */
   constructor(source) {
     /** @type {{question: any, signal?: AbortSignal, resolve: (result: any) => void, reject: (error: Error) => void}[]} */
     this.waiting = [];
-    // Chromium starts no module worker from a file: this worker is a script in a data URL
+    // Chromium cannot start a module worker from a file, so the script is in a data URL
     const text = new TextDecoder().decode(source);
     this.worker = new Worker(`data:text/javascript,${encodeURIComponent(text)}`);
     /** @type {any} */
@@ -32,7 +32,7 @@ export class WorkerClient {
   _send(name) {
     const sending =
       this.sent.get(name) ??
-      inflated(document.getElementById(name)).then((bytes) =>
+      decompress(document.getElementById(name)).then((bytes) =>
         this.worker.postMessage({ name, bytes }, [bytes]),
       );
     this.sent.set(name, sending);

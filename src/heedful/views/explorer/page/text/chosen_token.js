@@ -1,13 +1,13 @@
-// The token whose attention the text pane shows (its row and its column of weights), and the heads.
+// The token whose row and column of weights the text pane shows, and the choice of heads.
 import { computed, signal } from "../html.js";
 import { liveAnswer } from "../request.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Answer, Axis, LiveAnswer, Source } from "../types.js" */
 /** @typedef {"head" | "mean" | "several"} HeadChoice */
-/** @typedef {{axis: Axis, at: number}} Token */
+/** @typedef {{axis: Axis, index: number}} Token */
 
-const LEAST = 0.005; // the smallest weight that is listed
+const SMALLEST = 0.005; // smaller weights are not listed
 
 export class ChosenToken {
   /** @param {Source} source @param {State} state */
@@ -50,20 +50,20 @@ export class ChosenToken {
     const [, N, M] = this.state.call.value.shape;
     const cell = this.state.cell.value;
     const pointed = this.pointed.value; // may be out of range after a change of the call
-    const token = pointed && pointed.at < (pointed.axis === "keys" ? M : N) ? pointed : null;
+    const token = pointed && pointed.index < (pointed.axis === "keys" ? M : N) ? pointed : null;
     const first = this.first.value;
     if (this.crosses.value) {
       if (!token) return { query: cell?.query ?? null, key: cell?.key ?? null };
-      // over an image, the shades stay those of the chosen cell, so that patches can be compared
+      // on an image, the shades remain those of the selected cell, so that patches can be compared
       const other = this.state.call.value.pictured?.length ? cell : null;
       return token.axis === "queries"
-        ? { query: token.at, key: other?.key ?? null }
-        : { query: other?.query ?? null, key: token.at };
+        ? { query: token.index, key: other?.key ?? null }
+        : { query: other?.query ?? null, key: token.index };
     }
     const key = token
       ? token.axis === "keys"
-        ? token.at
-        : token.at + first
+        ? token.index
+        : token.index + first
       : cell && cell.query + first;
     if (key === null) return { query: null, key: null };
     const query = key - first;
@@ -95,19 +95,19 @@ function current(liveAnswer, index, chosenToken) {
   return isSameCall && heads === chosenToken.heads.value.join(",") ? answer : null;
 }
 
-/** The largest weights and their indices, descending. @param {Float32Array} data @param {number} count @param {number} [least] */
-export function strongest(data, count, least = LEAST) {
-  /** @type {{at: number, weight: number}[]} */
+/** The largest weights and their indices, descending. @param {Float32Array} data @param {number} count @param {number} [minimum] */
+export function strongest(data, count, minimum = SMALLEST) {
+  /** @type {{index: number, weight: number}[]} */
   const best = [];
-  let most = 0;
-  for (let at = 0; at < data.length; at++) if (data[at] > most) most = data[at];
-  const limit = Math.min(least, most / 4); // in a long text all weights may be small
-  for (let at = 0; at < data.length; at++) {
-    const weight = data[at];
+  let largest = 0;
+  for (const weight of data) if (weight > largest) largest = weight;
+  const limit = Math.min(minimum, largest / 4); // in a long text, all weights may be small
+  for (let index = 0; index < data.length; index++) {
+    const weight = data[index];
     if (!(weight > limit) || (best.length === count && weight <= best[count - 1].weight)) continue;
     let n = best.length;
     while (n > 0 && best[n - 1].weight < weight) n--;
-    best.splice(n, 0, { at, weight });
+    best.splice(n, 0, { index, weight });
     if (best.length > count) best.pop();
   }
   return best;

@@ -1,4 +1,4 @@
-// Search for a token among queries or keys: the number of matches, marks at the map's edge, jumps.
+// Token search among queries or keys: counts matches, marks them on the map, selects the next.
 import { Choice } from "../controls.js";
 import { effect, html, signal, untracked, useEffect, useRef, useState } from "../html.js";
 import { count } from "../map/labels.js";
@@ -26,7 +26,7 @@ export function Find({ state, source, painter }) {
       120,
     ),
   );
-  const pending = useRef(0); // a step that waits for the answer
+  const pending = useRef(0); // the step to make when the answer arrives
   useEffect(() => {
     const stop = effect(() => {
       const latest = answer.value;
@@ -40,11 +40,11 @@ export function Find({ state, source, painter }) {
     };
   }, []);
   const matches = state.matches.value;
-  const go = (/** @type {number} */ by) => {
+  const go = (/** @type {number} */ direction) => {
     const latest = state.matches.value;
     const isCurrent = latest?.text === text.value.trim() && latest?.axis === axis.value;
-    if (isCurrent) step(state, painter.value, by);
-    else pending.current = by;
+    if (isCurrent) step(state, painter.value, direction);
+    else pending.current = direction;
   };
   const keys = (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Enter") go(event.shiftKey ? -1 : 1);
@@ -85,20 +85,20 @@ function setMatches(state, answer) {
   }
 }
 
-/** Go to the next or previous match. @param {State} state @param {Painter | null} painter */
-export function step(state, painter, /** @type {number} */ by) {
+/** Select the next (1) or the previous (−1) match. @param {State} state @param {Painter | null} painter */
+export function step(state, painter, /** @type {number} */ direction) {
   const matches = state.matches.value;
   if (!matches?.places.length || !painter) return;
   const { axis, places, current } = matches;
-  const first = by > 0 ? 0 : places.length - 1;
-  const next = current < 0 ? first : (current + by + places.length) % places.length;
+  const first = direction > 0 ? 0 : places.length - 1;
+  const next = current < 0 ? first : (current + direction + places.length) % places.length;
   state.matches.value = { ...matches, current: next };
   const cell = cellOf(state, axis, places[next]);
   state.selectCell(cell, true);
   reveal(state, painter.place, cell, READABLE);
 }
 
-/** A cell in a token's row or column; it keeps the other index of the chosen cell, if that is not masked. @param {State} state @param {Axis} axis @returns {Cell} */
+/** A cell in a token's row or column, with the selected cell's other index, clipped to the causal mask. @param {State} state @param {Axis} axis @returns {Cell} */
 function cellOf(state, axis, /** @type {number} */ token) {
   const { kind, first } = state.call.value;
   const cell = state.cell.value;

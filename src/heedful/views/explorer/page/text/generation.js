@@ -1,4 +1,4 @@
-// The generation bar: type a prompt, continue and stop it, and replace a token by an alternative.
+// The generation bar: a prompt field, buttons to continue and stop, and alternatives to a token.
 import { Menu } from "../controls.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { percent } from "../number_format.js";
@@ -76,8 +76,8 @@ function Status({ state, liveText }) {
 function Alternatives({ state, liveText, tokens }) {
   const status = liveText.status.value;
   const [answer, setAnswer] = useState(/** @type {(Answer & {key: string}) | null} */ (null));
-  const at = status && liveText.isLive ? indexOf(state, status) : null;
-  const key = status && at !== null ? `${status.recording} ${at}` : "";
+  const index = status && liveText.isLive ? indexOf(state, status) : null;
+  const key = status && index !== null ? `${status.recording} ${index}` : "";
   useEffect(() => {
     if (!key) return;
     let isAborted = false;
@@ -90,27 +90,27 @@ function Alternatives({ state, liveText, tokens }) {
     };
   }, [key]);
   const current = answer?.key === key ? answer : null;
-  if (!status || at === null)
-    return html`<p class="rivals quiet">${status?.runs ? "Each new token is added to the map." : "Choose a generated token in the text to list its most likely alternatives."}</p>`;
-  const isNext = at === status.tokens;
+  if (!status || index === null)
+    return html`<p class="rivals quiet">${status?.runs ? "Each new token is added to the map." : "Select a generated token in the text to list its most likely alternatives."}</p>`;
+  const isNext = index === status.tokens;
   const label = isNext
     ? "next"
-    : html`instead of <${Token} tokens=${tokens} callId=${state.callId.value} axis="keys" index=${at} /> <b>${chance(status.chances[at - status.prompt])}</b>`;
-  return html`<div class="rivals" role="group" aria-label=${isNext ? "The most likely next tokens" : `Alternatives to token ${at}`}><span class="quiet" title="The model’s probabilities, before temperature and the other sampling options">${label}</span>
+    : html`instead of <${Token} tokens=${tokens} callId=${state.callId.value} axis="keys" index=${index} /> <b>${chance(status.chances[index - status.prompt])}</b>`;
+  return html`<div class="rivals" role="group" aria-label=${isNext ? "The most likely next tokens" : `Alternatives to token ${index}`}><span class="quiet" title="The model’s probabilities, before temperature and the other sampling options">${label}</span>
     ${current?.pieces.map(
       (/** @type {string} */ piece, /** @type {number} */ n) =>
-        html`<button type="button" class="jump" disabled=${isNext && status.full} title=${isNext ? "Continue with this token" : "Cut the text here, and continue with this token"} onClick=${() => liveText.choose(at, current.ids[n])}><bdi>${readable(piece)}</bdi> <b>${chance(current.chances.data[n])}</b></button>`,
+        html`<button type="button" class="jump" disabled=${isNext && status.full} title=${isNext ? "Continue with this token" : "Remove the text from here on, and continue with this token"} onClick=${() => liveText.choose(index, current.ids[n])}><bdi>${readable(piece)}</bdi> <b>${chance(current.chances.data[n])}</b></button>`,
     )}</div>`;
 }
 
-/** A probability in few letters. @param {number} share */
+/** A probability as short text. @param {number} share */
 const chance = (share) => (share < 0.001 ? "< 0.1\u00a0%" : percent(share));
 
-/** The index of the token whose alternatives are listed: the chosen generated token, or the next one. @param {State} state @param {import("../types.js").GenerationStatus} status */
+/** The index of the token whose alternatives are listed: the selected generated token, or the next token. @param {State} state @param {import("../types.js").GenerationStatus} status */
 function indexOf(state, status) {
   const cell = state.pinned.value ? state.cell.value : null;
   const { kind, first } = state.call.value;
-  const at = cell && kind !== "self" ? cell.query + first : null;
-  if (at !== null && at >= status.prompt) return at;
-  return status.runs || at !== null ? null : status.tokens;
+  const index = cell && kind !== "self" ? cell.query + first : null;
+  if (index !== null && index >= status.prompt) return index;
+  return status.runs || index !== null ? null : status.tokens;
 }

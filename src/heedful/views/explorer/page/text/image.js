@@ -1,8 +1,8 @@
-// The image that a call attends over, shaded by the row or the column of weights of a patch.
+// The image of a call's patches, shaded by the weights in the row or the column of a patch.
 import { Choice } from "../controls.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 import { useKeyboardCursor, useWidth } from "../list_navigation.js";
-import { weighed } from "../number_format.js";
+import { formatWeight } from "../number_format.js";
 import { liveAnswer } from "../request.js";
 import { strongest } from "./chosen_token.js";
 import { TextFlow } from "./text_flow.js";
@@ -12,9 +12,9 @@ import { TextFlow } from "./text_flow.js";
 /** @import { Answer, Axis, Source } from "../types.js" */
 /** @import { ChosenToken } from "./chosen_token.js" */
 
-const SHADE = "255, 92, 0"; // visible on every grey
-const MOST = 0.88; // opacity of the largest weight
-const BOXES = 16; // tokens other than patches that are listed
+const SHADE = "255, 92, 0"; // visible on any grey
+const OPACITY = 0.88; // of the largest weight
+const BOXES = 16; // maximum number of listed tokens that are not patches
 
 /**
  * @typedef {object} Props
@@ -26,9 +26,9 @@ const BOXES = 16; // tokens other than patches that are listed
  * @property {string} label
  * @property {Float32Array | null} weights of each token of the axis; null: no token is chosen
  * @property {number | null} chosen
- * @property {number | null} other the second token of the chosen cell
+ * @property {number | null} other the second token of the selected cell
  * @property {boolean} [isSelf] whether the weights are those of a patch of this image
- * @property {(at: number) => void} choose
+ * @property {(index: number) => void} choose
  */
 
 /** @param {Props} props */
@@ -42,19 +42,19 @@ export function ImagePane(props) {
   const [, N, M] = state.call.value.shape;
   if (!answer?.places || answer.places.data.length !== (axis === "keys" ? M : N))
     return html`<p class="quiet">…</p>`;
-  const point = (/** @type {number | null} */ at) => {
+  const point = (/** @type {number | null} */ index) => {
     const now = chosenToken.pointed.peek();
-    if (at === null ? now : now?.axis !== axis || now.at !== at)
-      chosenToken.pointed.value = at === null ? null : { axis, at };
+    if (index === null ? now : now?.axis !== axis || now.index !== index)
+      chosenToken.pointed.value = index === null ? null : { axis, index };
   };
-  const most = largest(props.weights, answer);
-  return html`<div class="image-pane"><${Canvas} ...${props} image=${answer} point=${point} most=${most} />
-    <div class="figures"><${Boxes} ...${props} image=${answer} point=${point} most=${most} />
-      ${props.weights ? html`<${ShadeLegend} weights=${props.weights} image=${answer} most=${most} />` : null}
+  const largestWeight = largest(props.weights, answer);
+  return html`<div class="image-pane"><${Canvas} ...${props} image=${answer} point=${point} largestWeight=${largestWeight} />
+    <div class="figures"><${Boxes} ...${props} image=${answer} point=${point} largestWeight=${largestWeight} />
+      ${props.weights ? html`<${ShadeLegend} weights=${props.weights} image=${answer} largestWeight=${largestWeight} />` : null}
       <p class="quiet">${description(answer, state.call.value.shape)}</p></div></div>`;
 }
 
-/** The size of the image and its patches, and what is assumed about them. @param {Answer} image @param {number[]} shape */
+/** The size of the image, its patches, and assumptions about the patches. @param {Answer} image @param {number[]} shape */
 function description(image, shape) {
   const { rows, columns, size, assumed, pixels } = image;
   const tokens = image.places.data.filter((/** @type {number} */ place) => place >= 0).length;
@@ -68,38 +68,38 @@ function description(image, shape) {
 
 /** The largest weight on a patch. @param {Float32Array | null} weights @param {Answer} image */
 function largest(weights, image) {
-  let most = 0;
+  let result = 0;
   if (weights)
-    image.places.data.forEach((/** @type {number} */ place, /** @type {number} */ at) => {
-      if (place >= 0 && weights[at] > most) most = weights[at];
+    image.places.data.forEach((/** @type {number} */ place, /** @type {number} */ token) => {
+      if (place >= 0 && weights[token] > result) result = weights[token];
     });
-  return most;
+  return result;
 }
 
-/** A token of the axis as text: its row and column, or its name. @param {Answer} image @param {number} at */
-export function tokenText(image, at) {
-  const place = image.places.data[at];
-  if (place < 0) return image.before[at] ?? `token ${at}`;
+/** A token of the axis as text: its row and column, or its name. @param {Answer} image @param {number} token its index */
+export function tokenText(image, token) {
+  const place = image.places.data[token];
+  if (place < 0) return image.before[token] ?? `token ${token}`;
   return `row ${Math.floor(place / image.columns)}, column ${place % image.columns}`;
 }
 
 /** The image on a canvas. @param {any} props */
 function Canvas(props) {
-  const { state, image, weights, most, chosen, other, point, choose, label } = props;
+  const { state, image, weights, largestWeight, chosen, other, point, choose, label } = props;
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const width = useWidth(canvas, 0);
   const { rows, columns } = image;
   const { cursor, handlers } = useKeyboardCursor(
     /** @type {number} */ (chosen ?? tokenOf(image, 0) ?? 0),
-    (key, now) => moved(key, image, now),
+    (key, now) => destination(key, image, now),
     point,
     choose,
   );
   const theme = state.activeTheme.value;
   useLayoutEffect(() => {
     const marks = { chosen, other, cursor: cursor.value };
-    draw(/** @type {HTMLCanvasElement} */ (canvas.current), image, weights, most, marks);
-  }, [image, weights, most, chosen, other, cursor.value, width, theme]);
+    draw(/** @type {HTMLCanvasElement} */ (canvas.current), image, weights, largestWeight, marks);
+  }, [image, weights, largestWeight, chosen, other, cursor.value, width, theme]);
   const tokenAt = (/** @type {MouseEvent} */ event) => {
     const box = /** @type {HTMLElement} */ (canvas.current).getBoundingClientRect();
     const row = Math.floor(((event.clientY - box.top) / box.height) * rows);
@@ -107,17 +107,17 @@ function Canvas(props) {
     if (row < 0 || column < 0 || row >= rows || column >= columns) return null;
     return tokenOf(image, row * columns + column);
   };
-  const at = cursor.value ?? chosen;
+  const token = cursor.value ?? chosen;
   const target = props.isSelf && weights ? strongest(weights, 1, 0)[0] : null;
   const text =
-    at === null
+    token === null
       ? ""
       : target
-        ? `${tokenText(image, at)}: most ${tokenText(image, target.at)}, ${weighed(target.weight)}`
-        : `${tokenText(image, at)}${weights ? `, ${weighed(weights[at])}` : ""}`;
+        ? `${tokenText(image, token)}: largest weight on ${tokenText(image, target.index)}, ${formatWeight(target.weight)}`
+        : `${tokenText(image, token)}${weights ? `, ${formatWeight(weights[token])}` : ""}`;
   const ratio = image.size[1] / image.size[0];
   return html`<div class="canvas" style=${`--ratio:${ratio.toFixed(4)}`}><canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="picture"
-      aria-label=${`${label}: a picture of ${rows} rows and ${columns} columns of patches. Arrow keys move by patch, Enter chooses a patch.`}
+      aria-label=${`${label}: a picture of ${rows} rows and ${columns} columns of patches. Arrow keys move by patch, Enter selects a patch.`}
       ...${handlers}
       onPointerMove=${(/** @type {PointerEvent} */ e) => e.pointerType === "mouse" && point(tokenAt(e))} onPointerLeave=${() => point(null)}
       onClick=${(/** @type {MouseEvent} */ e) => {
@@ -127,14 +127,14 @@ function Canvas(props) {
       }}></canvas><div class="hidden" role="status" aria-live="polite" data-patch>${text}</div></div>`;
 }
 
-/** The token of a patch; null if the axis does not contain it, as outside a window. @param {Answer} image @param {number} place */
+/** The token of a patch; null if the axis does not contain the patch, as outside a window. @param {Answer} image @param {number} place */
 function tokenOf(image, place) {
-  const at = image.places.data.indexOf(place);
-  return at < 0 ? null : at;
+  const token = image.places.data.indexOf(place);
+  return token < 0 ? null : token;
 }
 
 /** The token to which a key moves, by patches; null for other keys. @param {string} key @param {Answer} image @param {number} now @returns {number | null} */
-function moved(key, image, now) {
+function destination(key, image, now) {
   const { columns, rows } = image;
   const place = Math.max(0, image.places.data[now]);
   const [row, column] = [Math.floor(place / columns), place % columns];
@@ -154,40 +154,40 @@ function moved(key, image, now) {
 }
 
 /** The tokens that are not patches, with their weights. @param {any} props */
-function Boxes({ image, weights, most, chosen, other, choose, point }) {
+function Boxes({ image, weights, largestWeight, chosen, other, choose, point }) {
   /** @type {number[]} */
   const all = [];
-  image.places.data.forEach((/** @type {number} */ place, /** @type {number} */ at) => {
-    if (place < 0) all.push(at);
+  image.places.data.forEach((/** @type {number} */ place, /** @type {number} */ token) => {
+    if (place < 0) all.push(token);
   });
   if (!all.length) return null;
-  const box = (/** @type {number} */ at) => {
+  const box = (/** @type {number} */ token) => {
     const name = ["apart"];
-    if (at === chosen) name.push("mine");
-    if (at === other) name.push("other");
-    const share = weights && most ? Math.min(1, (weights[at] || 0) / most) : 0;
-    return html`<button type="button" class=${name.join(" ")} data-token=${at} style=${`--share:${(share * MOST).toFixed(3)}`} onClick=${() => choose(at)}
-      onPointerEnter=${() => point(at)} onPointerLeave=${() => point(null)} onFocus=${() => point(at)} onBlur=${() => point(null)}>
-      <bdi>${tokenText(image, at)}</bdi>${weights ? html` <b>${weighed(weights[at])}</b>` : null}</button>`;
+    if (token === chosen) name.push("mine");
+    if (token === other) name.push("other");
+    const share = weights && largestWeight ? Math.min(1, (weights[token] || 0) / largestWeight) : 0;
+    return html`<button type="button" class=${name.join(" ")} data-token=${token} style=${`--share:${(share * OPACITY).toFixed(3)}`} onClick=${() => choose(token)}
+      onPointerEnter=${() => point(token)} onPointerLeave=${() => point(null)} onFocus=${() => point(token)} onBlur=${() => point(null)}>
+      <bdi>${tokenText(image, token)}</bdi>${weights ? html` <b>${formatWeight(weights[token])}</b>` : null}</button>`;
   };
   return html`<div class="boxes" role="group" aria-label="Tokens that are not patches">${all.slice(0, BOXES).map(box)}
     ${all.length > BOXES ? html`<small>and ${all.length - BOXES} more</small>` : null}</div>`;
 }
 
-/** The legend of the shades. @param {{weights: Float32Array, image: Answer, most: number}} props */
-function ShadeLegend({ weights, image, most }) {
+/** The legend of the shades. @param {{weights: Float32Array, image: Answer, largestWeight: number}} props */
+function ShadeLegend({ weights, image, largestWeight }) {
   let sum = 0;
-  image.places.data.forEach((/** @type {number} */ place, /** @type {number} */ at) => {
-    if (place >= 0) sum += weights[at] || 0;
+  image.places.data.forEach((/** @type {number} */ place, /** @type {number} */ token) => {
+    if (place >= 0) sum += weights[token] || 0;
   });
-  return html`<div class="shades"><span>0</span><i></i><span data-most=${most}>${weighed(most)}</span></div>
-    <p class="quiet">opacity is linear in the weight; sum over patches <b data-sum=${sum}>${weighed(sum)}</b></p>`;
+  return html`<div class="shades"><span>0</span><i></i><span>${formatWeight(largestWeight)}</span></div>
+    <p class="quiet">The opacity is proportional to the weight. Sum over patches: <b data-sum=${sum}>${formatWeight(sum)}</b></p>`;
 }
 
 /** @type {WeakMap<object, Record<string, HTMLCanvasElement>>} */
 const canvases = new WeakMap(); // by the pixels of an answer
 
-/** The image in its colours, or paler under shades. @param {Answer} image @param {"original" | "light" | "dark"} variant */
+/** The image in its colours, or pale, so that shades on it are visible. @param {Answer} image @param {"original" | "light" | "dark"} variant */
 function canvasOf(image, variant) {
   const variants = canvases.get(image.pixels) ?? {};
   canvases.set(image.pixels, variants);
@@ -211,8 +211,8 @@ function canvasOf(image, variant) {
   return canvas;
 }
 
-/** @param {HTMLCanvasElement} canvas @param {Answer} image @param {Float32Array | null} weights @param {number} most @param {Record<string, number | null>} marks */
-function draw(canvas, image, weights, most, marks) {
+/** @param {HTMLCanvasElement} canvas @param {Answer} image @param {Float32Array | null} weights @param {number} largestWeight @param {Record<string, number | null>} marks */
+function draw(canvas, image, weights, largestWeight, marks) {
   const ratio = devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight].map((n) =>
     Math.round(n * ratio),
@@ -245,10 +245,10 @@ function draw(canvas, image, weights, most, marks) {
   for (let place = 0; place < rows * columns; place++)
     if (!inside.has(place)) context.fillRect(...cell(place));
   context.globalAlpha = 1;
-  image.places.data.forEach((/** @type {number} */ place, /** @type {number} */ at) => {
+  image.places.data.forEach((/** @type {number} */ place, /** @type {number} */ token) => {
     if (place < 0 || !weights) return;
-    if (weights[at] > 0) {
-      context.fillStyle = `rgba(${SHADE}, ${(MOST * weights[at]) / most})`;
+    if (weights[token] > 0) {
+      context.fillStyle = `rgba(${SHADE}, ${(OPACITY * weights[token]) / largestWeight})`;
       context.fillRect(...cell(place));
     }
   });
@@ -257,8 +257,8 @@ function draw(canvas, image, weights, most, marks) {
     ["chosen", []],
     ["cursor", []],
   ])) {
-    const at = marks[name];
-    const place = at === null || at === undefined ? -1 : image.places.data[at];
+    const token = marks[name];
+    const place = token === null || token === undefined ? -1 : image.places.data[token];
     if (place >= 0)
       outline(
         context,
@@ -282,9 +282,9 @@ function outline(context, [x, y, w, h], ratio, dash, colour) {
   context.setLineDash([]);
 }
 
-/** The choice between row and column, over a single image. @param {{state: State}} props */
+/** The choice between row and column, if queries and keys are one image. @param {{state: State}} props */
 export const Mode = ({ state }) =>
-  html`<${Choice} label="Weights over the image" options=${[["row", "what it looks at"], ["column", "who looks at it"]]} selected=${state.profile.value} choose=${(/** @type {"row" | "column"} */ name) => (state.profile.value = name)} />`;
+  html`<${Choice} label="Weights over the image" options=${[["row", "what it attends to"], ["column", "what attends to it"]]} selected=${state.profile.value} choose=${(/** @type {"row" | "column"} */ name) => (state.profile.value = name)} />`;
 
 /** Whether queries and keys are patches of the same image. @param {State} state */
 export const hasSingleImage = (state) =>
@@ -310,7 +310,7 @@ export function ImageView({ state, source, tokens, chosenToken, id, best }) {
     const isRow = state.profile.value === "row";
     return html`<${ImagePane} ...${props} axis="keys" isSelf=${true} label="The image" weights=${isRow ? rowWeights : columnWeights}
       chosen=${cell ? (isRow ? cell.query : cell.key) : null} other=${cell ? (isRow ? cell.key : cell.query) : null}
-      choose=${isRow ? chooseQuery : (/** @type {number} */ key) => select((columnWeights && strongest(columnWeights, 1, 0)[0]?.at) ?? cell?.query ?? 0, key)} />`;
+      choose=${isRow ? chooseQuery : (/** @type {number} */ key) => select((columnWeights && strongest(columnWeights, 1, 0)[0]?.index) ?? cell?.query ?? 0, key)} />`;
   }
   const part = (/** @type {Axis} */ axis) => {
     const isKeys = axis === "keys";

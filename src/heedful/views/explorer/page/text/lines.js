@@ -1,7 +1,7 @@
-// Two columns of tokens, connected by lines as thick as the weight (after BertViz, Vig 2019).
+// Two columns of tokens with lines; a line is as thick as its weight (after BertViz, Vig 2019).
 import { Precision } from "../glossary.js";
 import { html, signal, useEffect, useRef, useState } from "../html.js";
-import { prepared, useKeyboardCursor } from "../list_navigation.js";
+import { prepareCanvas, useKeyboardCursor } from "../list_navigation.js";
 import { COLOURS } from "../segments/segments.js";
 
 /** @import { State } from "../state.js" */
@@ -10,7 +10,7 @@ import { COLOURS } from "../segments/segments.js";
 /** @import { ChosenToken } from "./chosen_token.js" */
 
 const ROW_HEIGHT = 20; // pixels per token
-const LEAST = 0.02; // smaller weights are not drawn
+const SMALLEST = 0.02; // smaller weights are not drawn
 const BETWEEN = 220; // pixels between the columns
 
 /** @param {{state: State, source: Source, tokens: Tokens, chosenToken: ChosenToken, id: string}} props */
@@ -26,14 +26,14 @@ export function Lines({ state, source, tokens, chosenToken, id }) {
   const cell = state.cell.value;
   const first = chosenToken.first.value;
   const token = chosenToken.pointed.value;
-  state.activeTheme.value; // redraw in the colours of another theme
+  state.activeTheme.value; // read here, so that a change of the theme redraws
   useEffect(() => {
     if (canvas.current)
       draw(canvas.current, maps, N, M, { only: token, strong: cell?.query ?? -1, hasColours });
   });
   const column = (/** @type {Axis} */ axis, /** @type {number} */ size) =>
     html`<${Column} state=${state} tokens=${tokens} chosenToken=${chosenToken} axis=${axis} size=${size} id=${`${id}-${axis}`} first=${first} />`;
-  return html`<p class="quiet">Queries are on the left, keys on the right. A line is as thick as its weight; weights below ${LEAST} are omitted. Point at a token to see only its lines.${inexact ? html` <${Precision} answer=${inexact} />` : null}
+  return html`<p class="quiet">Queries are on the left, keys on the right. A line is as thick as its weight; weights below ${SMALLEST} are omitted. Point at a token to see only its lines.${inexact ? html` <${Precision} answer=${inexact} />` : null}
     ${
       chosenToken.headChoice.value === "several" && heads.length > 1
         ? html` <label><input type="checkbox" checked=${isMean} onChange=${() => setMean(!isMean)} /> mean of the heads</label> ${isMean ? null : heads.map((head, n) => html`<span class="swatch-head" style=${`--kind:var(--segment-${n % COLOURS})`}>head ${head}</span> `)}`
@@ -42,7 +42,7 @@ export function Lines({ state, source, tokens, chosenToken, id }) {
     <div class="columns" style=${`--between:${BETWEEN}px`}>${column("queries", N)}<canvas ref=${canvas} aria-hidden="true"></canvas>${column("keys", M)}</div>`;
 }
 
-/** The full maps of the chosen heads; null until they arrive. @param {State} state @param {Source} source @param {ChosenToken} chosenToken */
+/** The full maps of the selected heads; null until they arrive. @param {State} state @param {Source} source @param {ChosenToken} chosenToken */
 function useMaps(state, source, chosenToken) {
   const cache = useRef(/** @type {Map<string, Answer>} */ (new Map()));
   const version = useState(() => signal(0))[0];
@@ -74,7 +74,7 @@ function Column({ state, tokens, chosenToken, axis, size, id, first }) {
   const cell = state.cell.value;
   const chosen = cell ? (axis === "queries" ? cell.query : cell.key) : null;
   const point = (/** @type {number | null} */ i) => {
-    chosenToken.pointed.value = i === null ? null : { axis, at: i };
+    chosenToken.pointed.value = i === null ? null : { axis, index: i };
   };
   const choose = (/** @type {number} */ i) => {
     const base = cell ?? { query: Math.max(0, i - first), key: i + first };
@@ -82,16 +82,16 @@ function Column({ state, tokens, chosenToken, axis, size, id, first }) {
     state.selectCell(state.clamp(target), true);
   };
   /** @param {string} key @param {number} now @param {KeyboardEvent} event */
-  const moved = (key, now, event) => {
-    const by = { ArrowUp: -1, ArrowDown: 1, Home: -size, End: size }[key];
-    if (by) return Math.max(0, Math.min(size - 1, now + by));
+  const destination = (key, now, event) => {
+    const step = { ArrowUp: -1, ArrowDown: 1, Home: -size, End: size }[key];
+    if (step) return Math.max(0, Math.min(size - 1, now + step));
     if (key !== "ArrowLeft" && key !== "ArrowRight") return null;
     const { parentElement: columns } = /** @type {HTMLElement} */ (event.currentTarget);
     const lists = columns?.querySelectorAll('[role="listbox"]');
     /** @type {HTMLElement | undefined} */ (lists?.[key === "ArrowLeft" ? 0 : 1])?.focus();
     return now;
   };
-  const navigation = useKeyboardCursor(chosen ?? 0, moved, point, choose);
+  const navigation = useKeyboardCursor(chosen ?? 0, destination, point, choose);
   const cursor = navigation.cursor.value;
   const now = cursor ?? chosen ?? 0;
   return html`<div class=${`column ${axis}`} role="listbox" tabindex="0" aria-label=${axis} aria-activedescendant=${`${id}-${now}`} ...${navigation.handlers} onPointerLeave=${() => point(null)}>
@@ -106,27 +106,27 @@ function Column({ state, tokens, chosenToken, axis, size, id, first }) {
 }
 
 /**
- * @param {HTMLCanvasElement} canvas @param {(Float32Array | null)[]} maps one for each head
+ * @param {HTMLCanvasElement} canvas @param {(Float32Array | null)[]} maps of the heads; null: not loaded
  * @param {number} N @param {number} M
- * @param {{only: {axis: Axis, at: number} | null, strong: number, hasColours: boolean}} options the
- *   token whose lines are drawn, or null for all; the query whose lines are strong; whether to draw
- *   each head in its own colour, or their mean
+ * @param {{only: {axis: Axis, index: number} | null, strong: number, hasColours: boolean}} options
+ *   `only`: draw the lines of this token (null: all lines); `strong`: the query with darker lines;
+ *   `hasColours`: draw each head in a colour, instead of the mean over the heads
  */
 function draw(canvas, maps, N, M, { only, strong, hasColours }) {
   const high = Math.max(N, M) * ROW_HEIGHT;
   const wide = canvas.clientWidth;
   canvas.style.height = `${high}px`;
-  const { context, ink } = prepared(canvas, wide, high);
+  const { context, ink } = prepareCanvas(canvas, wide, high);
   const drawn = hasColours ? maps : [mean(maps)];
   drawn.forEach((map, n) => {
     if (!map) return; // not loaded yet
     context.strokeStyle = ink(hasColours ? `segment-${n % COLOURS}` : "link");
     const shift = hasColours ? (n - (drawn.length - 1) / 2) * Math.min(3, 14 / drawn.length) : 0;
     for (let q = 0; q < N; q++) {
-      if (only?.axis === "queries" && only.at !== q) continue;
+      if (only?.axis === "queries" && only.index !== q) continue;
       for (let k = 0; k < M; k++) {
         const weight = map[q * M + k];
-        if (!(weight >= LEAST) || (only?.axis === "keys" && only.at !== k)) continue;
+        if (!(weight >= SMALLEST) || (only?.axis === "keys" && only.index !== k)) continue;
         context.globalAlpha = only || q === strong ? 0.3 + 0.7 * weight : 0.04 + 0.6 * weight;
         context.lineWidth = 0.6 + 4.4 * weight;
         const [from, to] = [(q + 0.5) * ROW_HEIGHT + shift, (k + 0.5) * ROW_HEIGHT + shift];

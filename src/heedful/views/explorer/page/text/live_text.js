@@ -1,4 +1,4 @@
-// A text that the model continues: its actions, and the updates of the page as tokens are added.
+// A text that the model continues: sends the user's actions, and updates the page for new tokens.
 import { setTitles } from "../heads/scores.js";
 import { batch, signal } from "../html.js";
 
@@ -7,13 +7,10 @@ import { batch, signal } from "../html.js";
 /** @import { Tokens } from "../tokens.js" */
 /** @import { About, GenerationOptions, GenerationStatus, Source } from "../types.js" */
 
-const POLL_PAUSE = 40; // milliseconds between two questions, in which the page can draw
+const POLL_PAUSE = 40; // milliseconds between two questions, so that the page can draw
 
 export class LiveText {
-  /**
-   * @param {Source} source @param {State} state @param {Tokens} tokens
-   * @param {() => Painter[]} painters of the maps, in order
-   */
+  /** @param {Source} source @param {State} state @param {Tokens} tokens @param {() => Painter[]} painters of the maps, in order */
   constructor(source, state, tokens, painters) {
     this.source = source;
     this.state = state;
@@ -40,7 +37,7 @@ export class LiveText {
     return this.byRecording.get(this.state.path.value[0]);
   }
 
-  /** Whether the visible text is the one that can be continued. */
+  /** Whether the visible text is the text that can be continued. */
   get isLive() {
     return this.status.value?.recording === this.state.path.value[0];
   }
@@ -57,8 +54,8 @@ export class LiveText {
     return this._send("stop");
   }
 
-  choose(/** @type {number} */ at, /** @type {number} */ token) {
-    return this._send("choose", { at, token });
+  choose(/** @type {number} */ index, /** @type {number} */ token) {
+    return this._send("choose", { at: index, token });
   }
 
   /** Stop asking. */
@@ -99,20 +96,20 @@ export class LiveText {
     const status = /** @type {GenerationStatus} */ ({ ...answer, chances: answer.chances.data });
     const { recording, tokens } = status;
     const { state } = this;
-    const before = this.status.peek();
-    if (isOlder(status, before)) return;
+    const previous = this.status.peek();
+    if (isOlder(status, previous)) return;
     const isNew = !state.about.recordings[recording];
     if (isNew) {
       Object.assign(state.about, await this.source.ask("about"));
       setTitles(/** @type {About} */ (state.about));
-    } else if (before && tokens > before.tokens) await this._prefetch(recording, tokens);
+    } else if (previous && tokens > previous.tokens) await this._prefetch(recording, tokens);
     if (isOlder(status, this.status.peek())) return; // a newer status has arrived meanwhile
     batch(() => {
       this.byRecording.set(recording, status);
       this.status.value = status;
       state.growingRecording.value = status.runs ? recording : null;
       const path = state.path.peek();
-      if (isNew || (before && before.recording !== recording))
+      if (isNew || (previous && previous.recording !== recording))
         state.choose(
           [recording, 0, Math.min(path[2], state.callCount(recording) - 1)],
           state.head.peek(),
@@ -136,7 +133,7 @@ export class LiveText {
   }
 }
 
-/** Whether a status is of an earlier text than another, or of fewer tokens of it. @param {GenerationStatus} status @param {GenerationStatus | null} other */
+/** Whether a status is of an earlier text than another status, or of fewer tokens of the same text. @param {GenerationStatus} status @param {GenerationStatus | null} other */
 function isOlder(status, other) {
   if (!other || status.recording > other.recording) return false;
   return status.recording < other.recording || status.tokens < other.tokens;

@@ -46,10 +46,10 @@ export function NewText({ state, source }) {
 
 /** Show the latest recording, with the same call and head if it has them. @param {State} state @param {About} about */
 function open(state, about) {
-  Object.assign(state.about, about); // in place: others hold the same object
+  Object.assign(state.about, about); // in place, because other modules hold the same object
   setTitles(state.about);
-  const before = { call: state.path.peek()[2], head: state.head.peek() };
+  const previous = { call: state.path.peek()[2], head: state.head.peek() };
   const last = about.recordings.length - 1;
   state.open(last, 0);
-  state.show(Math.min(before.call, state.calls.peek().length - 1), before.head);
+  state.show(Math.min(previous.call, state.calls.peek().length - 1), previous.head);
 }

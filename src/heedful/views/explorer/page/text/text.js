@@ -1,8 +1,8 @@
-// The text pane: tokens shaded and underlined by the row and column of the chosen token; or lines.
+// The text pane: tokens, shaded and underlined by the weights of the chosen token; or lines.
 import { Choice } from "../controls.js";
 import { Precision } from "../glossary.js";
 import { html, useEffect, useRef, useState } from "../html.js";
-import { weighed } from "../number_format.js";
+import { formatWeight } from "../number_format.js";
 import { MarkSelection } from "../segments/marking.js";
 import { Token } from "../tokens.js";
 import { ChosenToken, strongest } from "./chosen_token.js";
@@ -15,7 +15,7 @@ import { TextFlow } from "./text_flow.js";
 /** @import { Axis, Source } from "../types.js" */
 /** @typedef {import("./chosen_token.js").HeadChoice} HeadChoice */
 
-const MOST_LINES = 80; // tokens up to which lines are drawn between two columns
+const LINES_LIMIT = 80; // maximum number of tokens in the view with lines
 const LISTED = 8; // strongest tokens in the legend
 
 let lastId = 0; // shared by all pages of a document, so that ids are unique
@@ -29,11 +29,11 @@ export function TextPane({ state, source, tokens, liveText }) {
   useEffect(() => () => chosenToken.end(), []);
   const [, N, M] = state.call.value.shape;
   const [isDrawn, setDrawn] = useState(false);
-  const isShort = Math.max(N, M) <= MOST_LINES;
+  const isShort = Math.max(N, M) <= LINES_LIMIT;
   const hasLines = isDrawn && isShort;
   const hasImage = Boolean(state.call.value.pictured?.length);
   const choice = (/** @type {boolean} */ lines, /** @type {string} */ name) =>
-    html`<button type="button" aria-pressed=${hasLines === lines} disabled=${lines && !isShort} title=${lines && !isShort ? `lines are drawn for up to ${MOST_LINES} tokens` : undefined} onClick=${() => setDrawn(lines)}>${name}</button>`;
+    html`<button type="button" aria-pressed=${hasLines === lines} disabled=${lines && !isShort} title=${lines && !isShort ? `lines are drawn for texts of up to ${LINES_LIMIT} tokens` : undefined} onClick=${() => setDrawn(lines)}>${name}</button>`;
   return html`<section class=${hasLines ? "text lined" : "text"} aria-label="The text">
     <div class="knobs"><div class="choice" role="group" aria-label="How the text is shown">${choice(false, hasImage ? "picture" : "text")}${choice(true, "lines")}</div>
       ${hasImage && !hasLines && hasSingleImage(state) ? html`<${Mode} state=${state} />` : null}
@@ -69,10 +69,10 @@ function Texts({ state, tokens, chosenToken, id, added }) {
     chosen=${cell ? cell.query + first : null} other=${cell?.key ?? null} promptLength=${promptLength(state)} added=${added} choose=${choose} />`;
 }
 
-/** The key with the largest weight of a query, if its row is known. @param {ChosenToken} chosenToken @param {number} query */
+/** The key with the largest weight of a query, if its row is loaded. @param {ChosenToken} chosenToken @param {number} query */
 function best(chosenToken, query) {
   if (chosenToken.cell.value.query !== query || !chosenToken.row) return null;
-  return strongest(chosenToken.row.weights.data, 1, 0)[0]?.at ?? null;
+  return strongest(chosenToken.row.weights.data, 1, 0)[0]?.index ?? null;
 }
 
 /** The number of prompt tokens of a stitched generation. @param {State} state @returns {number | null} */
@@ -110,18 +110,18 @@ function Legend({ chosenToken, tokens, state }) {
   const callId = state.callId.value;
   const first = chosenToken.first.value;
   const crosses = chosenToken.crosses.value;
-  const name = (/** @type {Axis} */ axis, /** @type {number} */ at) =>
-    html`<${Token} tokens=${tokens} callId=${callId} axis=${axis} index=${at} />`;
-  const only = hasSingleImage(state) ? state.profile.value : null; // row or column, not both
+  const name = (/** @type {Axis} */ axis, /** @type {number} */ index) =>
+    html`<${Token} tokens=${tokens} callId=${callId} axis=${axis} index=${index} />`;
+  const only = hasSingleImage(state) ? state.profile.value : null; // "row" or "column"; null: both
   if (query === null && key === null)
-    return html`<p class="quiet legend">${state.call.value.pictured?.length ? "Point at a patch or a word to shade what it looks at, or who looks at it." : "Point at a token: what it looks at is shaded, who looks at it is underlined."}</p>`;
-  /** @param {import("../types.js").Answer | null} answer @param {(at: number) => void} go @param {(at: number) => any} nameAt */
-  const list = (answer, go, nameAt) =>
+    return html`<p class="quiet legend">${state.call.value.pictured?.length ? "Point at a patch or a word: what it attends to, or what attends to it, is shaded." : "Point at a token: what it attends to is shaded, what attends to it is underlined."}</p>`;
+  /** @param {import("../types.js").Answer | null} answer @param {(index: number) => void} go @param {(index: number) => any} nameOf */
+  const list = (answer, go, nameOf) =>
     html`${answer ? html` <${Precision} answer=${answer} />` : null}${(
       answer ? strongest(answer.weights.data, LISTED) : []
     ).map(
-      ({ at, weight }) =>
-        html` <button type="button" class="jump" onClick=${() => go(at)}>${nameAt(at)} <b>${weighed(weight)}</b></button>`,
+      ({ index, weight }) =>
+        html` <button type="button" class="jump" onClick=${() => go(index)}>${nameOf(index)} <b>${formatWeight(weight)}</b></button>`,
     )}`;
   const heads = chosenToken.heads.value;
   const mean =
@@ -133,19 +133,19 @@ function Legend({ chosenToken, tokens, state }) {
     ${
       query === null || only === "column"
         ? null
-        : html`<p><i class="swatch shade"></i>${crosses ? name("queries", query) : name("keys", query + first)} looks at${mean}${list(
+        : html`<p><i class="swatch shade"></i>${crosses ? name("queries", query) : name("keys", query + first)} attends to${mean}${list(
             chosenToken.row,
-            (at) => select(query, at),
-            (at) => name("keys", at),
+            (index) => select(query, index),
+            (index) => name("keys", index),
           )}</p>`
     }
     ${
       key === null || only === "row"
         ? null
-        : html`<p><i class=${only ? "swatch shade" : "swatch under"}></i>${name("keys", key)} is looked at by${mean}${list(
+        : html`<p><i class=${only ? "swatch shade" : "swatch under"}></i>${name("keys", key)} is attended to by${mean}${list(
             chosenToken.column,
-            (at) => select(at, key),
-            (at) => (crosses ? name("queries", at) : name("keys", at + first)),
+            (index) => select(index, key),
+            (index) => (crosses ? name("queries", index) : name("keys", index + first)),
           )}</p>`
     }
   </div>`;

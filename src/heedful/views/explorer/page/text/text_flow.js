@@ -2,7 +2,7 @@
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 import { nearest, useCursor } from "../list_navigation.js";
 import { share } from "../map/colours.js";
-import { percent, weighed } from "../number_format.js";
+import { formatWeight, percent } from "../number_format.js";
 import { lines, marksOf, tag, useMarking } from "../segments/marking.js";
 import { pieces } from "../tokens.js";
 
@@ -12,8 +12,8 @@ import { pieces } from "../tokens.js";
 /** @import { ChosenToken } from "./chosen_token.js" */
 
 export const WINDOW = 700; // tokens that are rendered
-const MARGIN = 40; // tokens around the chosen one that the window must contain
-const SPACED = /^[\p{L}\p{N}[<¿¡([{“‘"'\p{Extended_Pictographic}]/u; // the beginning of a word, in tokens without spaces
+const MARGIN = 40; // tokens on each side of the chosen token that the window must contain
+const SPACED = /^[\p{L}\p{N}[<¿¡([{“‘"'\p{Extended_Pictographic}]/u; // matches tokens that get a space before them, if tokens contain no spaces
 
 /** The probabilities of the tokens after a prompt. @typedef {{prompt: number, chances: Float32Array}} Added */
 
@@ -27,14 +27,14 @@ const SPACED = /^[\p{L}\p{N}[<¿¡([{“‘"'\p{Extended_Pictographic}]/u; // th
  * @property {import("../segments/segments.js").TextRole | null} role null if the text cannot be marked
  * @property {string} label
  * @property {string} id unique in the document
- * @property {number | null} chosen
- * @property {number | null} other the chosen key, if it is in this text
+ * @property {number | null} chosen the chosen token
+ * @property {number | null} other the key of the selected cell, if it is in this text
  * @property {Float32Array | null} rowWeights the weight of the current query on each token
  * @property {Float32Array | null} columnWeights the weight of each query on the current key
  * @property {number} offset the token of the first query
  * @property {Added | null} added the probabilities of generated tokens
  * @property {number | null} promptLength the first generated token of a stitched generation
- * @property {(at: number) => void} choose
+ * @property {(index: number) => void} choose
  */
 
 /** @param {Props} props */
@@ -57,10 +57,10 @@ export function TextFlow(props) {
     if (chosenSpan && box.current) scrollIntoPage(chosenSpan, box.current);
   }, [chosen, shownStart, Boolean(props.rowWeights)]);
   const [first, end] = isLong ? [shownStart, Math.min(size, shownStart + WINDOW)] : [0, size];
-  const point = (/** @type {number | null} */ at) => {
+  const point = (/** @type {number | null} */ index) => {
     const now = chosenToken.pointed.peek();
-    if (at === null ? now : now?.axis !== axis || now.at !== at)
-      chosenToken.pointed.value = at === null ? null : { axis, at };
+    if (index === null ? now : now?.axis !== axis || now.index !== index)
+      chosenToken.pointed.value = index === null ? null : { axis, index };
   };
   const go = (/** @type {number} */ token) => {
     const to = Math.max(0, Math.min(size - 1, token));
@@ -76,7 +76,7 @@ export function TextFlow(props) {
   const onKeyDown = (/** @type {KeyboardEvent} */ event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const now = cursorSignal.peek() ?? chosen ?? first;
-    const to = moved(event.key, now, size, box.current);
+    const to = destination(event.key, now, size, box.current);
     if (event.shiftKey && (!marking.isActive || to === null)) return;
     if (to !== null) {
       go(to);
@@ -93,8 +93,8 @@ export function TextFlow(props) {
     point(null);
   };
   const spans = tokenSpans(props, first, end, cursor, marking);
-  const at = cursor ?? chosen;
-  const active = at !== null && at >= first && at < end ? at : first;
+  const token = cursor ?? chosen;
+  const active = token !== null && token >= first && token < end ? token : first;
   return html`<div class="piece">
     ${isLong ? html`<${WindowControls} size=${size} first=${first} end=${end} chosen=${chosen} label=${props.label} move=${setStart} />` : null}
     <div class=${marking.isActive ? "run marking" : "run"} ref=${box} role="listbox" aria-orientation="horizontal" tabindex="0" dir=${direction(props, first, end)} aria-label=${props.label}
@@ -150,8 +150,8 @@ function tokenSpans(props, first, end, cursor, marking) {
     const details = [
       ...(inside ?? []).map(({ name }) => `in ${name}`),
       isGenerated ? `probability ${percent(probability)}` : "",
-      Number.isNaN(forward) ? "" : `receives ${weighed(forward)}`,
-      Number.isNaN(back) ? "" : `gives ${weighed(back)}`,
+      Number.isNaN(forward) ? "" : `receives ${formatWeight(forward)}`,
+      Number.isNaN(back) ? "" : `gives ${formatWeight(back)}`,
     ].filter(Boolean);
     spans.push(html`<span key=${i} id=${`${props.id}-${i}`} class=${name.join(" ")} style=${style} data-chance=${isGenerated ? Math.round(probability * 100) : undefined} role="option" data-at=${i}
       aria-selected=${i === props.chosen} aria-label=${`${tokens.label(callId, axis, i)}, ${i}${details.length ? `, ${details.join(", ")}` : ""}`} title=${`${i}${details.length ? ` · ${details.join(" · ")}` : ""}`}>${tokenText(token, i, areWords)}</span>`);
@@ -173,11 +173,11 @@ function tokenText(token, index, areWords) {
   )}</bdi>`;
 }
 
-/** The largest weight; never 0. @param {Float32Array} data */
+/** The largest weight, at least 1e-9. @param {Float32Array} data */
 function largest(data) {
-  let most = 1e-9;
-  for (const weight of data) if (weight > most) most = weight;
-  return most;
+  let result = 1e-9;
+  for (const weight of data) if (weight > result) result = weight;
+  return result;
 }
 
 /** The direction of a text, from its first letter. @param {Props} props @param {number} first @param {number} end */
@@ -190,7 +190,7 @@ function direction({ state, tokens, axis }, first, end) {
 }
 
 /** The token to which a key moves: along the text, or to the line above or below. @param {string} key @param {number} now @param {number} size @param {HTMLElement | null} box */
-function moved(key, now, size, box) {
+function destination(key, now, size, box) {
   const back = box?.dir === "rtl" ? -1 : 1;
   if (key === "ArrowLeft") return now - back;
   if (key === "ArrowRight") return now + back;
@@ -210,7 +210,7 @@ function moved(key, now, size, box) {
   return current < 0 ? now + down * 10 : indexOf(tokens[nearest(places, current, down)]);
 }
 
-/** Scroll the ancestors of a box inside the page until an element of it is visible. @param {Element} element @param {HTMLElement} box */
+/** Scroll the box's ancestors inside the page until an element of the box is visible. @param {Element} element @param {HTMLElement} box */
 function scrollIntoPage(element, box) {
   for (
     let parent = box.parentElement;
@@ -232,5 +232,5 @@ function WindowControls({ size, first, end, chosen, label, move }) {
     <input type="range" aria-label=${`Part of ${label} that is shown`} min="0" max=${size - WINDOW} step="1" value=${first} aria-valuetext=${`tokens ${number(first)} to ${number(end - 1)}`} onInput=${(/** @type {Event} */ e) => move(Number(/** @type {HTMLInputElement} */ (e.target).value))} />
     <button type="button" disabled=${end >= size} onClick=${() => move(Math.min(size - WINDOW, first + WINDOW - 50))}>later</button>
     <span class="quiet">tokens ${number(first)} to ${number(end - 1)} of ${number(size)}</span>
-    ${isOutside ? html`<button type="button" onClick=${() => move(Math.max(0, /** @type {number} */ (chosen) - WINDOW / 2))}>back to the chosen token</button>` : null}</div>`;
+    ${isOutside ? html`<button type="button" onClick=${() => move(Math.max(0, /** @type {number} */ (chosen) - WINDOW / 2))}>back to the selected token</button>` : null}</div>`;
 }

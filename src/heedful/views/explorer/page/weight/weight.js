@@ -2,7 +2,7 @@
 import { Term } from "../glossary.js";
 import { title } from "../heads/scores.js";
 import { html, useRef, useState } from "../html.js";
-import { digits, ordinal, weighed } from "../number_format.js";
+import { digits, formatWeight, ordinal } from "../number_format.js";
 import { Token } from "../tokens.js";
 import { number } from "../wire.js";
 import { CalculationSteps, LargestWeights, Products } from "./calculation.js";
@@ -20,7 +20,7 @@ export function Weight({ state, tokens, liveAnswer }) {
   const cell = state.cell.value;
   if (!cell)
     return html`<section class="weight" aria-label="This weight"><h2>This ${Term("weight")}</h2>
-    <p class="quiet">Point at a cell of the map, and click to pin it. By keyboard: arrow keys on the map.</p></section>`;
+    <p class="quiet">Point at a cell of the map, and click to pin it. By keyboard: press the arrow keys on the map.</p></section>`;
   const callId = state.callId.value;
   const content =
     !answer || !isCurrent(answer, cell, state)
@@ -53,19 +53,19 @@ function WeightDetails({ answer, state, tokens, cell }) {
     return token ? `“${token.slice(0, 40)}” (${key})` : `key ${key}`;
   };
   return html`
-    <p class="number" aria-live="polite" data-weight=${weight}>${answer.hidden ? "masked" : weighed(weight)}
+    <p class="number" aria-live="polite" data-weight=${weight}>${answer.hidden ? "masked" : formatWeight(weight)}
       <span>${answer.hidden ? html`by the ${Term("mask")}` : rankText(answer)}${word && word !== "exact" ? `; ${word}` : ""}</span></p>
     <p class="why">${why(answer, cell.key, name).map((sentence) => html`<bdi>${sentence}</bdi> `)}</p>
     <${Products} answer=${answer} />
     <${CalculationSteps} answer=${answer} />
     <${LargestWeights} answer=${answer} state=${state} tokens=${tokens} cell=${cell} />
     ${answer.value == null ? null : html`<p>The norm of this key’s ${Term("value")} is ${digits(answer.value)}; times the weight, it contributes ${digits(answer.value * weight)}.</p>`}
-    <p class="quiet">${answer.group > 1 ? html`${shared(answer, state)} (${Term("grouped heads")}). ` : null}Query and key are those that the model multiplies, after rotary positions if it uses them.</p>
+    <p class="quiet">${answer.group > 1 ? html`${shared(answer, state)} (${Term("grouped heads")}). ` : null}Query and key are the vectors that the model multiplies, after rotary positions if it uses them.</p>
     <${Proof} answer=${answer} />
     <${PythonLine} state=${state} cell=${cell} />`;
 }
 
-/** The proof of the weight, and its layout. @param {{answer: Answer}} props */
+/** The proof and the layout of the call. @param {{answer: Answer}} props */
 function Proof({ answer }) {
   const layout = html`<span class=${`layout ${answer.layout}`}>${Term(`layout ${answer.layout}`, answer.layout)}</span>`;
   return html`<p class=${`proof ${answer.proof}`}>${Term(answer.proof)}, ${layout}${answer.why ? `: ${answer.why}` : ""}</p>`;
@@ -81,14 +81,11 @@ function shared(answer, state) {
   return `Heads ${heads.slice(first, first + answer.group).join(", ")} share this key`;
 }
 
-/**
- * The Python expression for a weight. @param {TextAbout} text
- * @param {number} call @param {number} head @param {Cell} cell
- */
+/** The Python expression for a weight. @param {TextAbout} text @param {number} call @param {number} head @param {Cell} cell */
 export const expression = (text, call, head, cell) =>
   `${text.code}[${text.calls[call].at}].weights(head=${head}, queries=[${cell.query}], keys=[${cell.key}])`;
 
-/** The Python expression for the chosen weight, with a copy button. @param {{state: State, cell: Cell}} props */
+/** The Python expression for the selected weight, with a copy button. @param {{state: State, cell: Cell}} props */
 export function PythonLine({ state, cell }) {
   const [recording, text, call] = state.path.value;
   const { name, texts } = state.about.recordings[recording];
@@ -101,11 +98,11 @@ export function PythonLine({ state, cell }) {
       setMessage("copied");
     } catch {
       if (element.current) getSelection()?.selectAllChildren(element.current);
-      setMessage("selected: copy it");
+      setMessage("selected for copying");
     }
     setTimeout(() => setMessage(""), 2000);
   };
   const hasSeveral = state.about.recordings.length > 1;
-  return html`<div class="python"><p class="quiet">The same in Python${hasSeveral ? html`, of <bdi>${name}</bdi>` : ""}</p>
+  return html`<div class="python"><p class="quiet">The same weight in Python${hasSeveral ? html`, from <bdi>${name}</bdi>` : ""}</p>
     <code ref=${element}>${code}</code><button type="button" onClick=${copy}>copy</button><span role="status" class="quiet">${message}</span></div>`;
 }

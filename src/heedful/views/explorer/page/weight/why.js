@@ -1,4 +1,4 @@
-// Sentences that explain the size of a weight.
+// Sentences that explain why a weight is large or small.
 import { percent } from "../number_format.js";
 import { number } from "../wire.js";
 
@@ -7,7 +7,7 @@ import { number } from "../wire.js";
 /**
  * @param {Answer} answer the source's answer about the weight
  * @param {number} key its key
- * @param {(key: number) => string} name a key's token and position
+ * @param {(key: number) => string} name returns a key's token and position
  * @returns {string[]} sentences
  */
 export function why(answer, key, name) {
@@ -33,7 +33,7 @@ function comparison(answer, key, name) {
   const gap = number(answer.score) - scores[other];
   const otherName = name(keys[other]);
   if (answer.rank > 1)
-    return `Its score is ${(-gap).toFixed(2)} below the highest, that of ${otherName}, which therefore gets ${times(Math.exp(-gap))} this weight.`;
+    return `Its score is ${(-gap).toFixed(2)} below the highest score, that of ${otherName}. That key therefore gets ${times(Math.exp(-gap))} this weight.`;
   if (gap < 0.005) return `${otherName} has the same score, and the same weight.`;
   const ratio =
     Math.exp(-gap) < 0.001
@@ -53,7 +53,7 @@ function dimensionSentence(answer) {
   const products = answer.products.data;
   const sum = number(answer.product);
   if (products.length < 2 || Math.abs(sum) < 1e-6) return "";
-  /** @type {number[]} positive: of the sign of the sum */
+  /** @type {number[]} positive if the product has the sign of the sum */
   const pulls = Array.from(products, (product) => product * Math.sign(sum));
   const [best, against] = [Math.max(...pulls), Math.min(...pulls)].map((x) => pulls.indexOf(x));
   const share = products[best] / sum;
@@ -61,9 +61,9 @@ function dimensionSentence(answer) {
   if (share <= 1) return `Dimension ${best} alone contributes ${percent(share)} of ${all}.`;
   const opposite =
     pulls[against] < 0
-      ? `; others act against it, most of all dimension ${against}: ${signed(products[against])}`
+      ? `; dimension ${against} opposes it most, with ${signed(products[against])}`
       : "";
-  return `Dimension ${best} alone contributes ${signed(products[best])} of the ${signed(sum)}${opposite}.`;
+  return `Dimension ${best} alone contributes ${signed(products[best])} to query · key, which is ${signed(sum)}${opposite}.`;
 }
 
 /** @param {number} value */
