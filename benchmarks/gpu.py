@@ -61,7 +61,7 @@ PEAKS = {
 def main() -> None:
     options, group = _arguments(), started()
     device = choose_device("auto", group.local)
-    with group.together(600, device), tempfile.TemporaryDirectory() as folder:
+    with group.process_group(600, device), tempfile.TemporaryDirectory() as folder:
         ways, parameters = prepare(options, device, group, Path(folder))
         turns = Turns(
             {name: _several(step, options.steps, device) for name, step in ways.items()},

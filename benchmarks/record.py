@@ -315,7 +315,7 @@ def one_layer(device: str, tokens: int, rounds: int) -> None:
     torch.testing.assert_close(call.top(8).weights[:, -64:], values)
 
     def summary() -> None:
-        call._kept.clear()
+        call._cache.clear()
         call.summary()
 
     ways = {

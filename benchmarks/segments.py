@@ -69,7 +69,7 @@ def loaded(path: str | None, tokens: int) -> Call:
 
 def fresh(call: Call) -> dict[str, Tensor]:
     """Compute the summary without the cache."""
-    call._kept.clear()
+    call._cache.clear()
     return call.summary()
 
 

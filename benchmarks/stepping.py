@@ -40,7 +40,7 @@ def heedful_step(
     model = GPT(config)
     if settings.initial == "zero":
         zero_output_projections(model)
-    if group.is_alone or not settings.shard:  # FSDP2 moves its shards itself
+    if group.is_single or not settings.shard:  # FSDP2 moves its shards itself
         model.to(device)
     tokens = np.random.default_rng(0).integers(0, config.vocabulary, 100_000).astype(np.uint16)
     task = NextToken(tokens, tokens[:0], config.context_length)
@@ -79,7 +79,7 @@ def nanogpt_step(
         model = nanogpt.GPT(nanogpt.GPTConfig(dropout=0.0, **shape)).to(device)
         optimizer = model.configure_optimizers(0.1, 1e-3, (0.9, 0.99), device.type)
     run = torch.compile(model) if compiles else model
-    if not group.is_alone:
+    if not group.is_single:
         run = nn.parallel.DistributedDataParallel(run)
     draw = torch.Generator().manual_seed(group.rank)
     size = batch, shape["block_size"] + 1

@@ -1,11 +1,11 @@
-"""Checks of numbers that are written out: each is recomputed from its formula."""
+"""A check of an explanation: each number is recomputed from its displayed formula."""
 
 import math
 import re
 
 
 def value(formula):
-    """Evaluate a formula in Python."""
+    """Return the value of a formula."""
     text = formula.text
     for number in formula.numbers:
         text = text.replace("{}", f"({number!r})", 1)
@@ -16,15 +16,15 @@ def value(formula):
     )
 
 
-def in_words(formula):
-    """The indices in a formula that only locates a number."""
+def indices_in(formula):
+    """Return the indices in a formula without numbers, such as "row 5, column 3 of the table"."""
     return [int(number) for number in re.findall(r"\d+", formula.text)]
 
 
 def check_numbers(explanation, tolerance=1e-5):
-    """Recompute numbers from what is written out, and return how many were compared.
+    """Recompute some numbers of each stage, and return how many were compared.
 
-    Of each stage: two rows, the first and the last column, all heads.
+    They are in two rows, the first and the last column, of all heads.
     """
     checked = 0
     for stage in explanation.stages:
@@ -41,14 +41,14 @@ def check_numbers(explanation, tolerance=1e-5):
 
 
 def _recomputed(explanation, stage, row, column, head, number):
-    """Recompute a number; None if its formula has no numbers, or if it has none."""
+    """Recompute a number; return None if its stage has no formula with numbers."""
     if stage.factors is not None:
-        left, right, more = stage.terms(row, column, head, explanation.heads)
-        return float(left.double() @ right.double()) + (more or 0.0)
+        left, right, bias = stage.terms(row, column, head, explanation.heads)
+        return float(left.double() @ right.double()) + (bias or 0.0)
     if stage.kind in ("masked", "weights"):
-        [before] = stage.sources
-        scores = before.of_head(head, explanation.heads, [row], range(stage.shape[-1]))[0].tolist()
-        if stage.kind == "masked":  # the tests themselves compare the masks
+        [source] = stage.sources
+        scores = source.of_head(head, explanation.heads, [row], range(stage.shape[-1]))[0].tolist()
+        if stage.kind == "masked":  # `masked_pairs` is compared by the tests
             return scores[column] if math.isfinite(number) else number
         powers = [math.exp(score - max(scores)) for score in scores]
         return powers[column] / sum(powers)
@@ -58,8 +58,8 @@ def _recomputed(explanation, stage, row, column, head, number):
     return value(formula) if formula.numbers else None
 
 
-def hidden(explanation):
-    """The masked pairs of each stage `masked`, as (N, M) booleans."""
+def masked_pairs(explanation):
+    """Return the masked pairs (N, M) of each stage of the kind "masked", as booleans."""
     return [
         stage.numbers().isneginf().reshape(-1, *stage.shape[-2:])[0]
         for stage in explanation.stages

@@ -76,6 +76,6 @@ def main(directory, names, shard):
 if __name__ == "__main__":
     options = [word for word in sys.argv[1:] if not word.startswith("--")]
     if "--by-block" in sys.argv:
-        parallel.LEAST = 1
+        parallel.MIN_GROUP = 1
     main(Path(options[0]), options[1:], "--shard" in sys.argv)
     exit_at_once(0)

@@ -79,8 +79,8 @@ def test_explain_shows_the_convolution():
     expected[2:] += second * x[:-2]
     np.testing.assert_allclose(added.numbers(), expected, atol=1e-6)
     np.testing.assert_allclose(total.numbers(), x + expected, atol=1e-6)
-    terms = added.how(0, 3, 5)
+    terms = added.number_formula(0, 3, 5)
     np.testing.assert_allclose(terms.numbers, [x[2, 5], first[5], x[1, 5], second[5]], atol=1e-6)
-    assert added.how(0, 0, 5).numbers == ()
+    assert added.number_formula(0, 0, 5).numbers == ()
     assert not added.numbers()[0].signbit().any()  # the page would show −0.0000
     torch.testing.assert_close(total.numbers(), gpt.hidden_states(ids)[0][0], atol=1e-6, rtol=0)

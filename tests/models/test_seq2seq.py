@@ -229,7 +229,7 @@ def test_invalid_input_is_a_one_line_error(as_a_user):
         (lambda: model(ids, torch.tensor([[0, 23]])), "target ids from 0 to 23"),
         (lambda: model(ids[0], ids), "batch of one"),
         (lambda: model(ids, ids, source_keep=keep), "source_keep"),
-        (lambda: model(ids, ids.repeat(2, 1)), "memory of batch 1"),
+        (lambda: model(ids, ids.repeat(2, 1)), "memory of batch size 1"),
     ]:
         with pytest.raises(ArgumentError, match=words):
             call()

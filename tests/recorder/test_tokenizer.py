@@ -57,7 +57,7 @@ def test_tokenizers_of_every_kind():
     assert token_labeller(LETTERS)([1, 0]) == ["a", "·"]
     assert token_labeller(words_of)([4, 2]) == ["<4>", "<2>"]
     for wrong in (3, "gpt2", [], GPT):
-        with pytest.raises(ArgumentError, match=r"a tokenizer of type .*; expected one of"):
+        with pytest.raises(ArgumentError, match=r"a tokenizer of type .*; expected a tokenizer of"):
             heedful.record(nn.Linear(2, 2), tokenizer=wrong).__enter__()
 
 

@@ -215,7 +215,9 @@ def test_an_empty_prompt_and_an_encoder_decoder():
     call = session.catalogue.call(0, 0, 2, status["tokens"])
     assert (call.key_tokens[-1], call.query_tokens[0]) == ("■", "▶")
     with torch.inference_mode(), heedful.record(loaded.model) as recording:
-        loaded.model(loaded.rows("from source", target="")[0], torch.tensor([session.ids]))
+        loaded.model(
+            loaded.source_and_target("from source", target="")[0], torch.tensor([session.ids])
+        )
     torch.testing.assert_close(call.weights(), recording[2].weights(), atol=1e-6, rtol=0)
 
 

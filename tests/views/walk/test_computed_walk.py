@@ -15,7 +15,7 @@ from heedful.explain.variants import hash32, mix32
 from heedful.text.example_texts import SENTENCE
 from heedful.text.words import words
 from heedful.views import walk as walk_views
-from heedful.views.walk.one_file import MOST, variant_data
+from heedful.views.walk.one_file import MAX_WORDS, variant_data
 from heedful.views.walk.page_data import packed_walk
 
 PAGE = Path(walk_views.__file__).parent / "page"
@@ -26,7 +26,7 @@ SENTENCES = (
     "tea",
     "我爱注意力 مرحبا بالعالم",
     "Hi 👩‍🚀🇨🇭🇩 naïve café हिन्दी <b>x</b> \u202eabc \x1ca\x85b\ufeffc x²",
-    " ".join(f"w{n}" for n in range(MOST)),
+    " ".join(f"w{n}" for n in range(MAX_WORDS)),
 )
 ALL = """inputs.map(([frame, text, second]) => {
   const walk = computed_walk.computeWalk(frame, text, second);

@@ -58,7 +58,7 @@ def test_files_are_numbered_and_replaced_only_with_overwrite(tmp_path):
                                              "04-context.svg"]  # fmt: skip
     assert all("tea" in path.read_text() for path in paths)
     paths[2].write_text("mine")
-    with pytest.raises(SaveError, match=r"01-vectors\.svg is there"):
+    with pytest.raises(SaveError, match=r"01-vectors\.svg already exists"):
         draw(explanation, tmp_path / "walk", "svg")
     assert paths[2].read_text() == "mine"
     draw(explanation, tmp_path / "walk", "svg", overwrite=True)
