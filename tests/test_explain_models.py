@@ -91,7 +91,7 @@ def test_a_gpt_from_its_ids_to_its_probabilities(kind, ids):
         check_states(walk, "block", states[1:-1], layer)
         before, after = (state[0] for state in states[1:3])
         change = ((after - before).norm(dim=-1) / before.norm(dim=-1)).mean()
-        assert f" {change:.2f} times its length" in walk.stage("block 1").sentence
+        assert f" {change:.2f} of its length" in walk.stage("block 1").sentence
         torch.testing.assert_close(walk.stage("final").numbers(), states[-1][0])
         check_end(walk, logits[0])
         assert [answer.position for answer in walk.answers] == [ids.shape[1] - 1]

@@ -221,8 +221,7 @@ def _all_blocks(
         for number in numbers:
             output = blocks[number](states[None], *memories, **attending)[0]
             lengths = (output - states).norm(dim=-1) / states.norm(dim=-1).clamp_min(1e-12)
-            change = f"{lengths.mean():.2f} times its length"
-            sentence = f"changes each token's vector by {change}, on average"
+            sentence = f"changes a token's vector by {lengths.mean():.2f} of its length, on average"
             formula = f"states = {name} {number}(states)"
             stages.append(stored(f"{name} {number}", output, formula, sentence, source.rows))
             states = output
@@ -290,8 +289,7 @@ def _predictions(states: Stage, head: nn.Linear, tied: bool, ending: str) -> lis
     logits = Stage(
         "logits", shape,
         f"logits = {states.name} · W_vocabulary" + ("" if bias is None else " + bias"),
-        f"A score for each of the {size:,} tokens of the vocabulary: how well that token fits "
-        f"{ending}.",
+        f"A score for each of the {size:,} tokens of the vocabulary: how well it fits {ending}.",
         states.rows, "vocabulary", raw, (states, table), bias=bias,
     )  # fmt: skip
     probabilities = Stage(
@@ -379,9 +377,7 @@ def _bert_input(model: Bert, ids: Tensor, segments: Tensor) -> list[Stage]:
         "A vector for the text to which the token belongs: row 0 of the table for the first text "
         "of a pair, row 1 for the second.", segments,
     )  # fmt: skip
-    parts = [
-        _embeddings(model.tokens, ids), sides, _learned_positions(model.positions, len(ids))
-    ]  # fmt: skip
+    parts = [_embeddings(model.tokens, ids), sides, _learned_positions(model.positions, len(ids))]
     total = sum_stage("sum", parts, "The sum of the three vectors of each token.")
     sentence = "Each token's vector, normalised: the input of the first block."
     normed = norm_stage("input", total, model.norm, sentence, kind="input")
