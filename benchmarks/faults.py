@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from faulty_commands import changed_texts, closed_outputs, refused_second, refused_settings
+from faulty_commands import closed_outputs, refused_second, refused_settings
 from faulty_processes import killed_together
 from timing import Turns, machine
 from tiny_runs import (
@@ -291,6 +291,28 @@ def used(directory: Path, notices: list[str]) -> Outcome:
     logits = loaded.model(torch.tensor([ids])).logits.tolist()
     notices += resumed(directory, steps=STEPS + 2)
     return ids, logits, *outcome(directory)
+
+
+def changed_texts(place: Path, text: Path) -> Iterator[str]:
+    """Change or remove the text of a run, then resume it, which reads only the stored tokens."""
+    copy, run = place / "mine.txt", place / "mine"
+    shutil.copy(text, copy)
+    trained(new_plan(run, [str(copy)], recipe()), begin)
+    expected = []
+    for content in (text.read_text(), text.read_text().replace("green", "brown"), None):
+        copy.write_text(content) if content else copy.unlink()
+        directory = place / "resumed"
+        shutil.copytree(run, directory)
+
+        def result(directory: Path = directory) -> Outcome:
+            resumed(directory, steps=STEPS + 2)
+            return outcome(directory)
+
+        if not expected:  # the text is unchanged
+            expected.append(result())
+        else:
+            yield verdict(result, expected)
+        shutil.rmtree(directory)
 
 
 def too_high(place: Path, text: Path) -> Iterator[str]:

@@ -10,10 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tiny_runs import recipe, trained
-
-from heedful.train.plan import new_plan
-from heedful.train.run import begin
 from heedful.train.run_directory import lock_run
 
 SETTINGS = (  # each must be refused in one line, before any file is written
@@ -89,20 +85,6 @@ def refused_settings(place: Path, text: Path) -> Iterator[str]:
         is_line = status in (1, 2) and error.count("\n") == 1 and "unexpected" not in error
         yield "clear" if is_line and not out.exists() else "lost"
         shutil.rmtree(out, ignore_errors=True)
-
-
-def changed_texts(place: Path, text: Path) -> Iterator[str]:
-    """Change or remove the text of a run, then resume the run."""
-    copy, directory = place / "mine.txt", place / "mine"
-    shutil.copy(text, copy)
-    trained(new_plan(directory, [str(copy)], recipe()), begin)
-    for content in (text.read_text().replace("green", "brown"), None):
-        copy.write_text(content) if content else copy.unlink()
-        program = [sys.executable, "-c", "from heedful.cli import main; main()", "train"]
-        result = subprocess.run(
-            [*program, "--out", directory, "--resume"], capture_output=True, text=True, check=True
-        )
-        yield "clear" if "mine.txt" in result.stdout.partition("text ")[0] else "silent"
 
 
 def refused_second(place: Path, old: Path) -> Iterator[str]:
