@@ -1,7 +1,7 @@
 """Descriptions of models: settings, parameters by part, and the tensor shapes of a forward pass.
 
-B sequences, N tokens (of the target, in an encoder–decoder), M tokens of the source. The numbers
-come from the model's layers.
+Letters of shapes: B sequences, N tokens (in an encoder–decoder, of the target), M tokens of the
+source. The numbers come from the model's layers.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ within='block')
         raise ArgumentError(
             f"a {type(model).__name__}",
             expected="a GPT, a Bert or a Seq2Seq of heedful.models",
-            remedy="`heedful describe` lists the tensors of any checkpoint",
+            remedy="`heedful describe` shows the parameters of any checkpoint",
         )
     kind, items_of = FAMILIES[type(model)]
     items, config = list(items_of(model)), cast(Any, model.config)
@@ -120,7 +120,7 @@ within='block')
 def describe_files(directory: Path, kind: str, *, allow_pickle: bool = False) -> Description:
     """Describe a checkpoint of another architecture from its files: settings and sizes by part.
 
-    A part is a top-level module or a list of blocks; the shapes of a forward pass are unknown.
+    A part is a list of blocks, or a module of the top two levels. Forward shapes are unknown.
 
     Args:
         directory: a directory in Hugging Face format.
@@ -157,7 +157,7 @@ def _top_part(name: str) -> tuple[str, str]:
 def _file_part(name: str, sizes: list[int]) -> Part:
     if len(set(sizes)) == 1:
         return Part(name, sizes[0], len(sizes))
-    return Part(name, sum(sizes), note=f"{len(sizes)} of them, of several sizes")
+    return Part(name, sum(sizes), note=f"{len(sizes)} blocks of several sizes")
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:

@@ -75,7 +75,7 @@ def streaming_attention(
         query, key, value, mask, bias, causal, scale: as in `heedful.attention`.
         statistics: names in `STATISTICS`, defined in `heedful.ops.statistics`: "received",
             "entropy", "largest", "distance", "self", "previous" and "sink". The first real key of
-            "self", "previous" and "sink" is the first key that is not masked for every query.
+            "self", "previous" and "sink" is the first key that some query may attend to.
 
     Returns:
         `Streamed(output, log_sum_exp, statistics)`.
@@ -141,7 +141,7 @@ def _parts(arguments: Arguments) -> tuple[list[Mask], list[Tensor]]:
 
 
 def _is_structure(part: Mask, shape: Shape) -> bool:
-    """Return whether a part is the same for every sequence and head, without an N × M table.
+    """Return whether a part needs no N × M table and is the same for every sequence and head.
 
     A crop of a single pair shows whether the part has more axes than queries and keys.
     """
@@ -151,7 +151,7 @@ def _is_structure(part: Mask, shape: Shape) -> bool:
 
 
 def _first_real(tables: list[Dense]) -> int:
-    """Return the first real key: the first key that no table masks for every query."""
+    """Return the first real key: the first key that each table allows for some query."""
     is_real = [table.table.any(dim=(0, 1)) for table in tables]
     return int(torch.stack(is_real).all(dim=0).int().argmax()) if is_real else 0
 

@@ -91,7 +91,7 @@ class _ModelRuns:
         ]
 
     def _run(self, pending: PendingCall) -> Run:
-        """Return the run at whose inputs positions are changed: the innermost with projections."""
+        """Return the innermost module run with projections; positions are changed at its inputs."""
         projecting = (run for run in reversed(pending.runs) if widths_of(self._modules[run[0]]))
         return next(projecting, pending.runs[0])
 
@@ -113,7 +113,7 @@ def _restored(model: nn.Module) -> Iterator[None]:
                 module.training = is_training
             for module_buffers, name, buffer, original, version in buffers:
                 module_buffers[name] = buffer
-                if version != _version(buffer):  # only then: autograd may rely on the version
+                if version != _version(buffer):  # else keep the version: autograd may rely on it
                     buffer.copy_(original)
 
 
@@ -250,7 +250,7 @@ def _apply(
 
 
 def _fits(order: Order, cells: Cells, widths: Collection[int]) -> bool:
-    """Whether heads × head width is a width of the module. Else the heads may be repeated texts."""
+    """Whether heads × head width is a width of the module. If not, heads may be copies of texts."""
     heads, width = order.count(HEADS), cells.query.shape[-1]
     is_one_head = heads == 1 == order.count(PARTS)  # as in a loop over heads
     return is_one_head or not widths or heads * width in widths
@@ -269,6 +269,4 @@ def _compare_texts(capture: Capture, row_texts: Tensor) -> None:
         return
     for row, text in enumerate(texts):
         if text != (expected := capture.first + row // parts):
-            capture.refutations[row] = (
-                f"sequence {row} depends on text {text}, not on text {expected}"
-            )
+            capture.refutations[row] = f"queries of text {expected} depend on text {text}"

@@ -2,7 +2,7 @@
 
 `evidence` stores the tensors, this module computes their difference (`Check`), and `proof` turns it
 into a word. For attention by hand (written out as products and a softmax), replaying the operations
-yields the weights. This check does not show which of their axes is texts, heads or queries.
+yields the weights. No check here shows which of their axes are texts, heads and queries.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def _context(map_: Tensor, value: Tensor) -> Tensor:
 def _sums_agree(inputs: AttentionInputs, rows: Tensor, sums: Tensor, kernel_sums: Tensor) -> bool:
     """Return whether the log-sum-exps agree with a kernel's, in rows where both are known.
 
-    Full float32 precision is assumed, since torch's setting may differ in later comparisons.
+    The tolerance is that of full float32: later comparisons may run with another torch setting.
     """
     kernel_sums = kernel_sums.to(sums)
     is_near = (sums - kernel_sums).abs() <= rounding_of_sums(inputs, sums, rows, narrowed=False)
@@ -215,7 +215,7 @@ def _sums_agree(inputs: AttentionInputs, rows: Tensor, sums: Tensor, kernel_sums
 
 
 def _shared_mask(inputs: AttentionInputs, rows: Tensor) -> Tensor | None:
-    """Return the cached mask of the compared rows, or None if the mask contains tensors."""
+    """Return the compared rows of a mask of `Causal` and `Window`, cached; None for others."""
     parts = inputs.mask.parts if isinstance(inputs.mask, Combined) else (inputs.mask,)
     if not all(isinstance(part, Causal | Window) for part in parts):
         return None

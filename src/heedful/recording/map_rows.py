@@ -172,7 +172,7 @@ class CallRows:
         if fault is not None:
             self.refutations[self.row] = (
                 f"row {fault.query} of head {self.heads[fault.head]} is not the model's: the "
-                f"log-sum-exp of its scores is {fault.computed:.6g}, and was {fault.known:.6g}"
+                f"log-sum-exp of its scores is {fault.computed:.6g}, but was {fault.known:.6g}"
             )
             self.checked_inputs()
 
@@ -204,7 +204,7 @@ class CallRows:
             raise RunError(
                 f"{self.name} was not recorded correctly: {self.why}",
                 cause="attention in a form, or with axes, that the recorder does not support, or a "
-                "record that was changed",
+                "recording that was changed",
                 remedy='pass the axes, as in record(model, axes={"*attn": "b h n d"}), or use '
                 "another layer, and please report the model",
             )

@@ -26,7 +26,7 @@ from heedful.recorder.axes.probed_order import NONE, SEVERAL, Codes, UnsettledEr
 from heedful.recorder.axes.usual_order import Order
 from heedful.recorder.doors.tape_cells import Cells
 
-# Parts of names of integer inputs that describe shapes, and must not be changed
+# An integer input with one of these words in its name describes shapes and must not be changed
 SHAPES = ("grid", "size", "length", "shape", "offset")
 ModelInputs: TypeAlias = tuple[tuple, dict[str, Any]]  # arguments and keywords
 Run: TypeAlias = tuple[str, int]  # a module's name, and the index of its call in the pass
@@ -69,7 +69,7 @@ class Probing:
     ) -> None:  # fmt: skip
         self.model, self.inputs, self.run_model, self.progress = model, inputs, run_model, progress
         self._modules = dict(model.named_modules())
-        self._completed, self._expected, self._fraction = 0, 16, 0.0  # most models need 16 passes
+        self._completed, self._expected, self._fraction = 0, 16, 0.0  # 16 is a first guess
         self.calls: list[ProbedCall] = []
         self.calls = self._run(inputs)
         for changes in self._changes(self._run(inputs)):
@@ -216,8 +216,8 @@ def _not_repeatable() -> ArgumentError:
 def _changing(
     inputs: Mapping[Run, ModelInputs], selected: Mapping[Run, tuple], bit: int, value: bool
 ) -> InputHook:
-    """Return a hook that passes each module its `inputs` of the first pass. In the tensor and along
-    the axis that are `selected` for a run, it changes positions whose `bit` equals `value`."""
+    """Return a hook that passes each module its unchanged `inputs`, except at the positions whose
+    `bit` equals `value`, in the tensor and along the axis that are `selected` for its run."""
 
     def change(run: Run, module_inputs: ModelInputs) -> Any:
         if run not in inputs:
@@ -237,7 +237,7 @@ def _changing(
 
 
 def _axis_of_texts(tensor: Tensor, texts: int, dim: int) -> int | None:
-    """Return the axis of the texts; None if there is none. Ids may have texts first in any case."""
+    """Return the axis of the texts, or None. In ids, texts may be first even if `dim` is 1."""
     if tensor.ndim > dim and tensor.shape[dim] == texts and (tensor.ndim > 1 or dim == 0):
         return dim
     return 0 if dim and tensor.ndim == 2 and len(tensor) == texts else None

@@ -52,7 +52,7 @@ class TapedCall(NamedTuple):
     first (…, n, d), second (…, m, d): copies of the factors of the first product, query first or
         key first; without a product, both are the weights.
     value (…, M, v), output (…, N, v): of the second product. Output is None if the product also
-        adds another tensor. Both are None in a recording.
+        adds another tensor. Both are None once an `Observed` holds them.
     """
 
     softmax: Step

@@ -68,7 +68,7 @@ def continuation(loaded: LoadedModel, prompt: str) -> Continuation:
     raise ArgumentError(
         f"{loaded.directory.name} is a {type(loaded.model).__name__}, which cannot continue a text",
         expected="a model that generates text token by token",
-        remedy="fill its gaps with `heedful fill`" if is_masked else "pass a text to look at",
+        remedy="fill gaps in a text with `heedful fill`" if is_masked else "pass a text to look at",
     )
 
 
@@ -165,7 +165,7 @@ class _TransformersContinuation(Continuation):
 
 
 def _prompt_ids(loaded: LoadedTransformers, prompt: str) -> list[int]:
-    """Return the ids of a prompt; if it is empty, the id of the begin token, else of the end."""
+    """Return the ids of a prompt; if it is empty, the begin token's id, or else the end token's."""
     if prompt:
         return loaded.read(prompt).inputs["input_ids"][0].tolist()
     tokenizer = loaded.tokenizer
@@ -182,14 +182,14 @@ def _end_ids(writer: Any) -> frozenset[int]:
 
 @dataclass
 class LiveText:
-    """A text that is being generated, and its calls at any of its lengths so far.
+    """A text that is being generated, and its calls at each length that it has had.
 
     name: the title. prompt_text: the prompt. loaded: the model. continuation: the model with its
     cache. prompt: the number of prompt tokens. growing: the recorded calls. ids, pieces: the token
-    ids, and the names of the first tokens. likely: for each token after the prompt, and for the
+    ids, and the names of those named so far. likely: for each token after the prompt, and for the
     next token, the likeliest tokens and their probabilities, before temperature and filters.
     chances: the probabilities of the tokens after the prompt. logits: (1, V), for the next token.
-    number: the index of the recording.
+    number: the index of its recording in the catalogue.
     """
 
     name: str

@@ -115,8 +115,8 @@ const selection = (state) =>
   `${state.callId.peek()} ${state.head.peek()} ${JSON.stringify([state.cell.peek(), state.highlighted.peek()])}`;
 
 /**
- * Select a head with a clear pattern, and its largest weight on another key than the first. Return
- * false if there is none, or if the user has selected something meanwhile.
+ * Select a head with a clear pattern and its largest weight, if possible not on the first key or the
+ * query's own. Return false if there is none, or if the user has selected something meanwhile.
  * @param {State} state @param {Source} source @param {Heads} heads @param {() => boolean} hasChosen
  */
 async function openExample(state, source, heads, hasChosen) {

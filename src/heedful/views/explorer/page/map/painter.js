@@ -35,7 +35,7 @@ export class Painter {
     this.legend = signal({ highest: 1, kind: state.colours.value, colours: table(false) });
     this.frame = 0;
     this.timer = 0;
-    this.emptySince = 0; // the time since which no tile of the view is loaded; 0: one is
+    this.emptySince = 0; // when the view lost its last loaded tile; 0: a tile is loaded
     /** @type {Part[]} */
     this.parts = [];
     this.level = 0;

@@ -97,7 +97,7 @@ class Head {
     return Float32Array.from({ length: this.N }, (_, n) => this.weights(n, at, at + 1, row)[0]);
   }
 
-  /** Sums over rows of the weights of each query segment on each key segment (as in ops/segments.py). */
+  /** The weight of each query segment on each key segment, summed over rows (as in ops/segments.py). */
   shares({ from, to, rows }) {
     const [A, B] = [from.length, to.length];
     const sums = {
