@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from heedful.text.similarity import Nearest
     from heedful.text.word_vectors import WordVectors
 
-SMALL = 8  # maximum number of words whose similarities are printed as a table: 8 fit 80 columns
+SMALL = 8  # maximum number of words whose similarities are in the table: 8 fit into 80 columns
 LABEL = 14  # terminal columns for a word at the beginning of a row
 MOST_DRAWN = 60  # maximum number of words in a picture
 TABLES = (".csv", ".json")
@@ -76,9 +76,9 @@ def embed(
 ) -> None:
     """Compare words by the embedding vectors of SOURCE.
 
-    SOURCE is a CSV or JSON file with a vector for each word; or a model, whose tokens are then the
-    words: a training run, or a GPT-2, BERT or Llama in Hugging Face format, or its hub name. The
-    default is the four words of document 001 (Pahwa).
+    SOURCE is a CSV or JSON file with a vector for each word, or a model, whose tokens are then the
+    words. A model is a training run, or the directory or hub name of a GPT-2, BERT or Llama in
+    Hugging Face format. The default is the four words of document 001 (Pahwa).
     """
     if not question:
         refuse("needs --analogy.", keep_given=keep_given)

@@ -106,7 +106,7 @@ def record_with_segments(
     cut: bool,
     **options: Any,
 ) -> tuple[Recording, Any]:
-    """Record a text without the lines of its marks; return the recording and segments' tokens."""
+    """Record a text without the marked lines; return the recording and the segments' tokens."""
     from heedful.loaded import Marked
 
     if segments is None or segments.mark is None:

@@ -59,7 +59,7 @@ VARIANTS = {
         lambda width, heads, head_width: SelfAttention(
             width, head_width or max(1, width // 8), project_back=True, residual=True
         ),
-        "narrow queries, keys and values; the output is projected and added (document 001, Pahwa)",
+        "narrow queries, keys and values; projected context plus input (document 001, Pahwa)",
         width=128,
     ),
     "causal": Variant(

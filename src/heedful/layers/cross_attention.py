@@ -17,10 +17,10 @@ from heedful.ops.masks import Mask
 
 
 class CrossAttention(nn.Module):
-    """Multi-head attention with queries from x and keys and values from a second input, the memory.
+    """Multi-head attention: queries from x, keys and values from a second input, the memory.
 
-    In this way a decoder attends to the output of an encoder, and text to image patches; their
-    vectors may have another width. NumPy arrays in, NumPy arrays out.
+    In this way a decoder attends to the output of an encoder, and text to image patches. The
+    memory's vectors may have another width than x. NumPy arrays in, NumPy arrays out.
 
     Sources: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.3; documents 001 (Pahwa) and 003
     (after Raschka).

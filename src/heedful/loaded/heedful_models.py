@@ -82,7 +82,7 @@ class LoadedGPT(LoadedHeedful):
 
     model: GPT
     tokenizer: Tokenizer
-    description = "a GPT of `heedful train`, a GPT-2 or a Llama, which continue texts"
+    description = "a GPT of `heedful train`, a GPT-2 or a Llama, which continues texts"
     purpose = "continue a text with `heedful generate`"
 
     @property
@@ -108,7 +108,7 @@ class LoadedGPT(LoadedHeedful):
         return self._model_inputs(ids[0, : self.context_length].tolist())
 
     def contexts(self, text: str, max_tokens: int | None = None) -> list[ModelInputs]:
-        """See `LoadedModel.contexts`; each begins with the tokens before every text, like <s>."""
+        """See `LoadedModel.contexts`; each context begins with the prefix tokens, such as <s>."""
         prefix = self.tokenizer.prefix_ids
         room = room_for_text(len(prefix), self.context_length, max_tokens)
         parts = split_ids(self.tokenizer.encode(text), room)

@@ -146,7 +146,7 @@ def plan(frames: Sequence[Frame], size: float | None, values: bool | None) -> li
         raise ArgumentError(
             f"a picture of {lines:,} lines of {max(frame.heads for frame in frames):,} maps",
             expected=f"at most {LONGEST:g} inches in height and width",
-            remedy="choose layers, heads or a pass",
+            remedy="choose fewer layers or heads, or a single pass",
         )
     if values:
         for frame, layout in zip(frames, layouts, strict=True):
@@ -156,7 +156,7 @@ def plan(frames: Sequence[Frame], size: float | None, values: bool | None) -> li
 
 def _check_size(size: float | None) -> None:
     if size is not None and not 2 <= size <= LONGEST:
-        raise ArgumentError(f"size={size:g}", expected=f"2 to {LONGEST:g} inches; a page has 9")
+        raise ArgumentError(f"size={size:g}", expected=f"2 to {LONGEST:g} inches (default 9)")
 
 
 def _check_numbers(frame: Frame, layout: Layout) -> None:
@@ -183,7 +183,7 @@ def _layout(frame: Frame, size: float | None, values: bool = False) -> Layout:
 def _wrapped(frame: Frame, size: float | None, values: bool) -> Layout:
     """Arrange the heads of a single layer in the longest equal lines with every label readable.
 
-    Only wide maps may form a single column.
+    A line has at least three maps, unless they are wide or there are fewer heads.
     """
     min_cols = 1 if frame.shape[1] >= 2 * frame.shape[0] else min(3, frame.heads)
     divisors = [cols for cols in range(min_cols, frame.heads + 1) if frame.heads % cols == 0]

@@ -1,6 +1,6 @@
 """Sources of text: files, folders, standard input, a string, or the Python language reference.
 
-Texts are streamed. While they are read, an error is raised unless they are UTF-8 and not binary.
+Texts are streamed. If a text is binary or not UTF-8, an error is raised while it is read.
 """
 
 from __future__ import annotations

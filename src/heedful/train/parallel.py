@@ -47,7 +47,7 @@ class ModelRunner:
         self._module: Any = FunctionModule(model)
 
     def run_training(self, function: Callable[..., T], *inputs: Any) -> T:
-        """Return function(model, *inputs), a result for a backward pass."""
+        """Return function(model, *inputs), computed with gradients."""
         return self._module(function, *inputs)
 
     def run_inference(self, function: Callable[..., T], *inputs: Any) -> T:
@@ -58,7 +58,7 @@ class ModelRunner:
     def accumulate(self, is_last: bool) -> AbstractContextManager[None]:
         """Return a context in which a backward pass adds to the gradients of a step.
 
-        `is_last` is True for the last batch of a step: the sums are averaged over the processes.
+        `is_last` is True for the last batch of a step: then the processes average the gradients.
         """
         return nullcontext()
 
@@ -148,7 +148,7 @@ def model_runner(
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether the tensor is a DTensor; this process stores some of its rows."""
+    """Whether the tensor is a DTensor, of which this process stores some rows."""
     return hasattr(tensor, "full_tensor")  # isinstance would import DTensor
 
 

@@ -189,8 +189,8 @@ class MaskedWords(Task):
         """Mask tokens in each text (B, n), and add special tokens, (B, n + 2).
 
         Each text has the same number of targets, at least one. `random` (B, 3, n) has uniform
-        random numbers. Each text's numbers are drawn separately, so that its masks do not depend
-        on the batch.
+        random numbers, drawn for one text after another. So `in_order` masks a text in the same way
+        for every batch size.
         """
         size = texts.shape[1]
         count = max(1, round(TARGET_SHARE * size))
@@ -272,7 +272,7 @@ class Translating(Task):
         return int(batch.target_keep.sum())
 
     def loss(self, model: nn.Module, batch: PaddedPairs, smoothing: float) -> Tensor:
-        """Return the mean loss of target tokens, from the source and the target tokens before."""
+        """Return the mean loss of targets, each predicted from the source and the tokens before."""
         keep = batch.target_keep
         output = model(batch.source, batch.inputs, source_keep=batch.source_keep, target_keep=keep)
         return loss(output.logits[keep], batch.targets[keep], smoothing)

@@ -171,7 +171,7 @@ def _stored_indices(walk: Explanation, stage: Stage, region: Region) -> dict[str
 
 
 def _formulas(stage: Stage, region: Region) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the distinct texts of formulas with the positions of their integers, and arrays.
+    """Return the distinct texts of formulas, which of their numbers are integers, and arrays.
 
     The arrays are the numbers of each formula, padded with zeros, and the index of its text.
     """
@@ -210,7 +210,7 @@ def as_data(walk: Explanation, places: Sequence[int] | None = None) -> dict[str,
 
     Args:
         walk: the explanation of a text.
-        places: positions of a token, or None. Steps with a row per query then contain only the row
+        places: positions of a token. If not None, steps with a row per query contain only the row
             of the first of these positions.
     """
     data = summary(walk)
