@@ -172,7 +172,7 @@ def _heads(query: Tensor, key: Tensor, value: Tensor, shapes: str) -> tuple[int]
     if kv_heads != value_heads or 0 in (heads, kv_heads) or heads % kv_heads:
         raise ArgumentError(
             shapes,
-            expected="equal numbers of key and value heads (axis −3), a divisor of the query heads",
+            expected="equal numbers of key and value heads (axis −3) that divide the query's heads",
             cause="axes in the order (batch, tokens, heads, width)",
             remedy="transpose(1, 2) puts heads before tokens",
         )

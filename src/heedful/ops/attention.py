@@ -78,7 +78,7 @@ def attention(
         return_weights: also return the weights, before dropout.
 
     Returns:
-        The context (..., N, v); with `return_weights`, (context, weights), weights (..., N, M).
+        The context (..., N, v); with `return_weights`, a tuple of context and weights (..., N, M).
         Both have the dtype of the inputs. Under CPU autocast, float32 replaces the autocast dtype.
 
     Raises:

@@ -2,7 +2,7 @@
 
 Floating-point addition is not associative: (a + b) + c can differ from a + (b + c) in the last bit,
 so a mean over a thousand texts would depend on which process read which text. Here each number is
-split into 32-bit integer digits, and the first digit is its integer part. Integers add without
+split into integer digits of 32 bits; the first digit is the integer part. Integers add without
 rounding; only the final mean is rounded, once.
 
 Source: the long accumulator of Kulisch and Miranker 1986, *The arithmetic of the digital computer:
@@ -25,7 +25,7 @@ from torch import Tensor
 from heedful.errors import ArgumentError
 
 BITS, DIGITS = 32, 6  # the unit of the last digit is 2⁻¹⁶⁰; the smallest float32 is 2⁻¹⁴⁹
-LIMIT = 2.0**31  # every statistic is smaller; the first digit can hold the sum of 2³¹ of them
+LIMIT = 2.0**31  # every statistic is smaller; the first digit can hold the sum of 2³¹ such numbers
 
 
 class Total(NamedTuple):

@@ -124,7 +124,7 @@ def context_vector(
 def renormalized_softmax(
     scores: Float[Tensor, "*lead keys"], mask: Bool[Tensor, "*#lead #keys"]
 ) -> Float[Tensor, "*lead keys"]:
-    """Mask after softmax: multiply the weights by the mask and divide by their new sum.
+    """Mask after softmax: multiply the weights by the mask, then divide the products by their sum.
 
     The mask multiplies the weights, not the scores: e⁰ = 1, so a score of 0 still gets a weight. A
     query that may attend to no key gets zeros instead of 0/0.

@@ -29,7 +29,7 @@ class Allowed(NamedTuple):
     ahead: bool
 
     def queries_per_key(self, queries: int) -> Tensor | int:
-        """Count the queries that may attend to each key: (h or 1, m), or an int for all."""
+        """Count the queries that may attend to each key: (h or 1, m), or one int for all keys."""
         if not self.parts:
             return queries
         heads = max(len(part) for _, part in self.parts)

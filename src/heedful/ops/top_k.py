@@ -67,8 +67,8 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest scores of each row in descending order, and their indices.
 
     Among equal scores, lower indices come first; masked scores are in any order. torch.topk returns
-    any of several equal scores. So k + 1 scores are requested: topk can have
-    skipped a lower index only if the last two of these are equal.
+    any of several equal scores. So k + 1 scores are requested: topk can have skipped a lower index
+    only if the last two of these are equal.
     """
     more, indices = scores.topk(min(k + 1, scores.shape[-1]), dim=-1)
     values, indices = more[..., :k], indices[..., :k]

@@ -31,7 +31,7 @@ class Block(NamedTuple):
     log_sum_above_highest: (h, n), log Σₘ exp(score − highest) of each row, with its sink. The row's
         log-sum-exp is `highest` plus this number; stored separately, both keep all their digits.
     empty: (h, n), True for fully masked rows; None if there is no such row.
-    allowed: which pairs of the block may attend.
+    allowed: which keys each query may attend to.
     heads, queries, keys: the part of the map.
     shape: (H, N, M) of the map.
     offset: the position of the map's first query among the keys, see `AttentionInputs.offset`.

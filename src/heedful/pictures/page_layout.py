@@ -165,7 +165,7 @@ def _check_numbers(frame: Frame, layout: Layout) -> None:
             f"numbers in the cells of {frame.lines * frame.heads:,} maps of {frame.shape[0]:,} × "
             f"{frame.shape[1]:,}",
             expected="cells that are large enough",
-            remedy="choose a larger size, fewer layers or heads, or no numbers",
+            remedy="choose a larger size, fewer layers and heads, or no numbers",
         )
 
 

@@ -198,7 +198,7 @@ def vectors(
     """Draw tables of vectors on a common scale; a row is a token, a column a dimension.
 
     Blue is below 0 and red above. Outliers are clipped to the ends of the scale, so that other
-    numbers are distinguishable. The colour bar then has arrows.
+    numbers are distinguishable. If any are clipped, the colour bar has arrows.
 
     Args:
         tables: arrays (N, width), of any widths.
