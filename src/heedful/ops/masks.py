@@ -88,7 +88,7 @@ class Window(Mask):
         return (query + _offset(self.offset, shape) - key).abs() < self.size
 
     def span(self, queries: range, shape: Shape) -> range:
-        """Return the keys from the start of the first query's window to the end of the last one's."""
+        """Return keys from the start of the first query's window to the end of the last one's."""
         offset = _offset(self.offset, shape)
         first = min(shape[-1], max(0, queries[0] + offset - self.size + 1))
         return range(first, max(first, min(shape[-1], queries[-1] + offset + self.size)))
