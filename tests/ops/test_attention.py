@@ -293,7 +293,7 @@ BAD = {
     "unequal widths": ({"key": ONES[..., :5]}, "same width"),
     "values short": ({"value": ONES[:, :, :2]}, "as many values as keys"),
     "key heads": ({"key": ONES[:, :3], "value": ONES[:, :3]}, "divide the query's heads"),
-    "value heads": ({"value": ONES[:, :2]}, "equal heads"),
+    "value heads": ({"value": ONES[:, :2]}, "equal numbers of key and value heads"),
     "unequal batches": ({"query": torch.ones(3, 4, 3, 8)}, "leading axes"),
     "float mask": ({"mask": torch.zeros(3, 3)}, "bias="),
     "mask shape": ({"mask": torch.ones(2, 3, dtype=torch.bool)}, "broadcasts"),

@@ -231,7 +231,7 @@ LABELS = ["The", "·cat", "·and", "·the", "·cat", "."]
         ({"x": [6]}, "the segment 'x': token index 6; expected numbers from -6 to"),
         ({"x": [0.5]}, "the segment 'x': token indices"),
         ({"x": None}, "the segment 'x': token indices"),
-        ({"x": [True, False]}, "a boolean for each of the 6"),
+        ({"x": [True, False]}, "a list of 6 booleans"),
         ({"rest": [0]}, "a segment named 'rest'; expected another name"),
         ({"learned sink": [0]}, "a segment named 'learned sink'"),
         ({"": [0]}, "a segment named ''"),

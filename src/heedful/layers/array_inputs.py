@@ -40,7 +40,7 @@ def takes_arrays(method: Callable[P, R]) -> Callable[P, R]:
 def _call(
     layer: nn.Module, method: Callable, arguments: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> Any:
-    """Call a layer's method with the tensors and the weights in their widest common type."""
+    """Call a layer's method with tensors and weights converted to the widest of their types."""
     weights = dict(layer.named_parameters())
     dtypes = [tensor.dtype for tensor in (*weights.values(), tensors["x"])]
     widest = functools.reduce(torch.promote_types, dtypes)

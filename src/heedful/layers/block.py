@@ -58,7 +58,7 @@ GATES: dict[str, Callable[[Tensor], Tensor]] = {"swiglu": F.silu, "geglu": F.gel
 
 
 class GatedFeedForward(nn.Module):
-    """Gated linear unit: activation(gate) · up; gate and up are the halves of the hidden layer.
+    """Gated linear unit: output(activation(gate) · up); gate and up are the halves of enter(x).
 
     Args:
         width: of the input and the output.
@@ -90,7 +90,7 @@ class PreNormBlock(nn.Module):
     """x + attend(norm(x)), then x + feed(norm(x)): the order of GPT-2 and most models since.
 
     Source: Xiong et al. 2020 (arXiv:2002.04745). Unlike blocks in the order of Vaswani et al. 2017,
-    these blocks train without warm-up.
+    these blocks train without warm-up of the learning rate.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ BLOCKS: dict[str, type[PreNormBlock]] = {"pre": PreNormBlock, "post": PostNormBl
 
 
 class PreNormDecoderBlock(nn.Module):
-    """`PreNormBlock` with cross-attention to a memory between attention and feed-forward layer."""
+    """`PreNormBlock` with cross-attention to a memory, after self-attention and before `feed`."""
 
     def __init__(
         self,
@@ -158,8 +158,8 @@ class PreNormDecoderBlock(nn.Module):
     ) -> Tensor:
         """Map (B, N, width) to the same shape.
 
-        `memory` is (B, M, width). For its mask and cache see `CrossAttention.forward`. `attending`
-        is passed to the self-attention layer.
+        `memory` is (B, M, width); `memory_mask` and `memory_cache` are the mask and the cache of
+        `CrossAttention.forward`. `attending` is passed to the self-attention layer.
         """
         x = x + self.dropout(self.attend(self.attend_norm(x), **attending))
         crossed = self.cross(self.cross_norm(x), memory, mask=memory_mask, cache=memory_cache)
@@ -168,7 +168,7 @@ class PreNormDecoderBlock(nn.Module):
 
 
 class PostNormDecoderBlock(PreNormDecoderBlock):
-    """`PreNormDecoderBlock` with each norm after its sum: the decoder of Vaswani et al. 2017."""
+    """`PreNormDecoderBlock` with a norm after each sum: the decoder of Vaswani et al. 2017."""
 
     def forward(
         self,

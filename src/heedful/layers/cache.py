@@ -1,4 +1,4 @@
-"""The key/value cache: keys and values of earlier tokens, stored so that they are computed once.
+"""The key/value cache: it stores the keys and values of earlier tokens for later calls.
 
 Sizes: B batch, G key heads, M stored keys, d head width.
 """
@@ -33,7 +33,7 @@ class LayerCache:
             raise ArgumentError(
                 f"{end:,} tokens in a cache",
                 expected=f"at most its capacity of {capacity:,}",
-                remedy="create a larger cache, or clear it and pass the last tokens again",
+                remedy="create a larger cache, or clear this one and pass the last tokens again",
             )
         self.keys[:, :, self.length : end] = key
         self.values[:, :, self.length : end] = value
@@ -92,7 +92,7 @@ class KeyValueCache:
         """Keep only the first `length` tokens.
 
         Raises:
-            ArgumentError: more tokens than are stored.
+            ArgumentError: a negative number, or more tokens than are stored.
         """
         if not 0 <= length <= self.length:
             raise ArgumentError(f"{length} tokens", expected=f"0 to {self.length} cached tokens")

@@ -8,7 +8,7 @@ from heedful.errors import ArgumentError
 
 
 def check_tokens(x: Tensor, width: int, *, axes: tuple[int, ...] = (3,), name: str = "x") -> None:
-    """Check that x is a tensor of tokens, (B, N, width), or also (N, width) if `axes` includes 2.
+    """Check that x has the axes (B, N, width), or (N, width) if `axes` includes 2.
 
     Raises:
         ArgumentError: not a tensor, another number of axes, or another width.

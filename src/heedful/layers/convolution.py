@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class ShortConvolution(nn.Module):
-    """Add the vectors of the k previous tokens to each token, with a weight for each dimension.
+    """Add to each token the k tokens before it, with a weight for each distance and dimension.
 
         y[n] = x[n] + w[1] · x[n − 1] + … + w[k] · x[n − k]
 

@@ -1,4 +1,4 @@
-"""Cross-attention: queries from one sequence, keys and values from another."""
+"""Cross-attention: the queries are from one sequence, the keys and values from another one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from heedful.ops.masks import Mask
 
 
 class CrossAttention(nn.Module):
-    """Multi-head attention: queries from x, keys and values from a second input, the memory.
+    """Multi-head attention from x (queries) to a second input, the memory (keys and values).
 
     In this way a decoder attends to the output of an encoder, and text to image patches. The
     memory's vectors may have another width than x. NumPy arrays in, NumPy arrays out.
@@ -35,8 +35,8 @@ class CrossAttention(nn.Module):
         dropout: on the weights, in training mode.
 
     Raises:
-        ArgumentError: heads that do not divide the width, if `head_width` is None; a memory of
-            another batch size or width, or a cache of another shape.
+        ArgumentError: numbers of heads that `check_heads` refuses, a dropout outside [0, 1), or a
+            memory or cache that does not fit.
 
     >>> import torch
     >>> words, patches = torch.rand(1, 4, 8), torch.rand(1, 9, 6)
@@ -80,16 +80,16 @@ class CrossAttention(nn.Module):
         mask: Tensor | Mask | None = None,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "*batch queries width"]:
-        """Attend from each token of x to the tokens of the memory; return the shape of x.
+        """Attend from each token of x to the memory's tokens. The output is shaped like x.
 
         Args:
             x: (B, N, width), or (N, width) for a single sequence.
             memory: (B, M, memory width), or (M, memory width).
             mask: True = may attend, as in `heedful.attention`; use `masks.Padding` for a padded
                 memory.
-            cache: stores the keys and values of the memory if empty, else supplies them, so that a
-                decoder projects the memory only once. A filled cache is checked only against the
-                shape of the memory; clear it before you pass another memory.
+            cache: if it is empty, it stores the keys and values of the memory; else it supplies
+                them, so that a decoder projects the memory only once. Of a filled cache, only the
+                shape is checked; clear the cache before you pass another memory.
         """
         query, key, value = self.project(x, memory, cache=cache)
         dropout = self.dropout if self.training else 0.0
@@ -105,7 +105,7 @@ class CrossAttention(nn.Module):
         *,
         cache: LayerCache | None = None,
     ) -> Heads:
-        """Return query (B, H, N, d), key and value (B, H, M, d); B only for a batch."""
+        """Return query (B, H, N, d), key and value (B, H, M, d); only a batch has B."""
         check_tokens(x, self.query.in_features, axes=(2, 3))
         check_tokens(memory, self.memory.in_features, name="memory")
         if len(memory) != len(x):
@@ -131,7 +131,7 @@ class CrossAttention(nn.Module):
         *,
         mask: Tensor | Mask | None = None,
     ) -> Steps:
-        """Return every intermediate result up to the context (N × M numbers per head)."""
+        """Return every intermediate result up to the context. A head's scores are N × M numbers."""
         return steps(*self.project(x, memory), mask=mask)
 
     def _project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
@@ -144,7 +144,7 @@ class CrossAttention(nn.Module):
 
 
 def _check_cache(cache: LayerCache, shape: tuple[int, int, int, int]) -> None:
-    """Check that a cache is for keys (B, H, M, d), and is empty or contains M keys."""
+    """Check that a cache fits keys (B, H, M, d), and is empty or contains M keys."""
     (batch, heads, _, width), (B, H, M, d) = cache.keys.shape, shape
     if (batch, heads, width) != (B, H, d):
         raise ArgumentError(

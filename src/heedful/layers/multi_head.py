@@ -21,7 +21,7 @@ from heedful.ops.positions import rotate
 class Heads(NamedTuple):
     """Query (B, H, N, d), key and value (B, G, M, d): the inputs of a call of attention.
 
-    A single sequence has no axis B. In a layer with only one head, there is no axis H or G.
+    A single sequence has no axis B. `SelfAttention` and its variants have no axis H or G.
     """
 
     query: Tensor
@@ -98,7 +98,7 @@ class MultiHeadAttention(nn.Module):
         rotary: tuple[Tensor, Tensor] | None = None,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "*batch queries width"]:
-        """Attend from each token of x to the tokens of x and of the cache; return the shape of x.
+        """Attend from each token of x to those of x and of the cache. The output is shaped like x.
 
         Args:
             x: (B, N, width), or (N, width) for a single sequence.
@@ -142,5 +142,5 @@ class MultiHeadAttention(nn.Module):
         causal: bool = False,
         rotary: tuple[Tensor, Tensor] | None = None,
     ) -> Steps:
-        """Return every intermediate result up to the context (N × M numbers per head)."""
+        """Return every intermediate result up to the context. A head's scores are N × M numbers."""
         return steps(*self.project(x, rotary=rotary), mask=mask, causal=causal)

@@ -15,9 +15,9 @@ NORM_ORDERS = ("pre", "post")
 
 
 def check_heads(width: int, heads: int, kv_heads: int, head_width: int | None) -> None:
-    """Raise `ArgumentError` unless `heads` divides `width` and `kv_heads` divides `heads`.
+    """Raise `ArgumentError` unless each number is at least 1 and `kv_heads` divides `heads`.
 
-    With a `head_width`, `heads` need not divide `width`.
+    Without a `head_width`, `heads` must also divide `width`.
     """
     if min(width, heads, kv_heads, 1 if head_width is None else head_width) < 1:
         raise ArgumentError(

@@ -1,7 +1,7 @@
 """Self-attention with one head: without learned weights, with learned weights, and causal.
 
-The input of each layer is (N, width) or (B, N, width), a tensor or a NumPy array. The output is of
-the same kind. d is the head width.
+The input of each layer is (N, width) or (B, N, width), a tensor or a NumPy array. The output is
+a tensor or an array like the input. d is the head width.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class SelfAttention(nn.Module):
         dropout: on the weights, in training mode.
 
     Raises:
-        ArgumentError: a width below 1, or `residual` with an output of another width than x.
+        ArgumentError: a width below 1, a dropout outside [0, 1), or a residual of unequal width.
 
     >>> import torch
     >>> layer = SelfAttention(128, 16, project_back=True, residual=True)
@@ -124,7 +124,7 @@ class SelfAttention(nn.Module):
         Args:
             query, key: W_q and W_k, (width, d), tensors or NumPy arrays.
             value: W_v, (width, v); v may differ from d.
-            output: W_o, (v, width), projects the context back; default: no projection.
+            output: W_o, (v, width), which projects the context back; default: no projection.
             residual: add the input to the output.
 
         Raises:
@@ -162,7 +162,7 @@ class SelfAttention(nn.Module):
 
     @takes_arrays
     def project(self, x: Float[Tensor, "*batch tokens width"]) -> Heads:
-        """Return query, key and value of each token, (…, N, d) each."""
+        """Return query and key (…, N, d), and value (…, N, v), of each token."""
         check_tokens(x, self.query.in_features, axes=(2, 3))
         return Heads(self.query(x), self.key(x), self.value(x))
 
@@ -208,7 +208,7 @@ class CausalAttention(SelfAttention):
         mask: Tensor | Mask | None = None,
         causal: bool = True,
     ) -> Float[Tensor, "*batch tokens out"]:
-        """Return the context of each token, (…, N, d), computed from it and earlier tokens.
+        """Return the context of each token, (…, N, d), computed from this and earlier tokens.
 
         `causal=False` removes the causal mask, for comparison.
         """
@@ -238,7 +238,7 @@ def _check_residual(residual: bool, width: int, out: int) -> None:
 def _matrices(
     query: Values, key: Values, value: Values, output: Values | None
 ) -> dict[str, Tensor]:
-    """Check the shapes of the matrices and return the matrices as tensors of a common dtype."""
+    """Check the shapes of the matrices, and return tensors; arrays get a common dtype."""
     arguments: dict[str, Any] = {"query": query, "key": key, "value": value, "output": output}
     matrices = {name: matrix for name, matrix in arguments.items() if matrix is not None}
     if any(isinstance(matrix, np.ndarray) for matrix in matrices.values()):

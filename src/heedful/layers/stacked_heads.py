@@ -18,8 +18,8 @@ from heedful.ops.masks import Mask
 class StackedHeads(nn.Module):
     """H single-head layers that run one after the other: easy to read, slow to run.
 
-    `MultiHeadAttention` computes the same in one product; `to_product` and `from_product` convert
-    between both. The input is (N, width) or (B, N, width). NumPy arrays in, NumPy arrays out.
+    `MultiHeadAttention` computes the same output with one product; `to_product` and `from_product`
+    convert one into the other. The input is (N, width) or (B, N, width), tensor or NumPy array.
 
     Source: document 003 (after Raschka), which calls this form naive.
 
@@ -32,7 +32,7 @@ class StackedHeads(nn.Module):
         dropout: on the weights, in training mode.
 
     Raises:
-        ArgumentError: heads that do not divide the width, if `head_width` is None.
+        ArgumentError: numbers of heads that `check_heads` refuses, or a dropout outside [0, 1).
 
     >>> stacked = StackedHeads(width=6, heads=3)
     >>> sentence = torch.rand(2, 5, 6)
@@ -128,5 +128,5 @@ class StackedHeads(nn.Module):
 
 
 def _projections(stacked: StackedHeads) -> list[nn.Linear]:
-    """Return all query, then all key, then all value layers: the order of rows in the product."""
+    """Return all query, then all key, then all value layers: the order in `product.projection`."""
     return [getattr(head, part) for part in ("query", "key", "value") for head in stacked.heads]

@@ -1,7 +1,7 @@
 """Attention as pure tensor functions, without modules.
 
-To learn how attention works, begin with `reference.py`. The fast path, in the order of a call (each
-file imports only from files below it):
+To learn how attention works, begin with `reference.py`. The files of the fast path, from the public
+functions downwards (a file imports only from its own line or from lower lines):
 
 1. `attention.py` and `steps.py`: the public functions; `numpy_arrays.py` lets them accept arrays.
 2. `dispatch.py`: chooses a fused kernel or `definition.py`, and notifies listeners.
@@ -11,11 +11,11 @@ file imports only from files below it):
 6. `arguments.py`: checks the arguments.
 7. `masks.py`, `mask_base.py`, `indexing.py`: which query may attend to which key.
 
-Weight maps are computed in parts from `AttentionInputs` (`inputs.py`). Modules that compute full
-rows: `weight_blocks.py`, `statistics.py`, `top_k.py`, `segments.py`, and `streaming.py`, which also
-returns the output. `exact_sums.py` sums statistics over many texts. Modules that compute single
-cells from the log-sum-exp of their rows: `map_region.py`, `heatmap.py`. Both groups use
-`score_blocks.py`. `masked_cells.py` finds the fully masked cells of a heat map.
+Weight maps are computed in parts from `AttentionInputs` (`inputs.py`). `weight_blocks.py` computes
+full rows for `statistics.py`, `top_k.py`, `segments.py` and `streaming.py`. `heatmap.py` computes
+single cells from the log-sum-exp of their rows. Both modules use `score_blocks.py`. `map_region.py`
+computes full rows or single cells, `single_weight.py` one weight step by step. `masked_cells.py`
+finds the fully masked cells of a heat map. `exact_sums.py` adds up statistics over many texts.
 """
 
 from heedful.ops import masks, positions, reference

@@ -23,8 +23,8 @@ TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 class Arguments(NamedTuple):
     """Checked arguments of attention.
 
-    `mask` includes `causal`. `scale` is never None. `shape` is the shape of the scores,
-    (..., N, M), after all leading axes are broadcast.
+    `mask` includes the causal mask, if `causal` was passed. `scale` is never None. `shape` is the
+    shape of the scores, (..., N, M), after all leading axes are broadcast.
     """
 
     query: Tensor
@@ -56,8 +56,8 @@ def check(
     """Check the arguments of `attention` or `steps`, and apply their defaults.
 
     Raises:
-        ArgumentError: the tensors differ in dtype, device or number of axes; widths, lengths or
-            heads do not match; a mask or bias does not broadcast; scale or dropout is out of range.
+        ArgumentError: an argument has a wrong type or is out of range; tensors differ in dtype,
+            device or number of axes; their sizes do not match; a mask or bias does not broadcast.
     """
     _check_tensors(query, key, value)
     shape = _score_shape(query, key, value)
@@ -159,7 +159,7 @@ def _score_shape(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
         raise ArgumentError(
             shapes,
             expected="as many values as keys (axis −2)",
-            cause="value taken from another sequence than key",
+            cause="key and value taken from different sequences",
         )
     heads = _heads(query, key, value, shapes) if query.ndim >= 4 else ()
     end = -2 - len(heads)
@@ -172,7 +172,7 @@ def _heads(query: Tensor, key: Tensor, value: Tensor, shapes: str) -> tuple[int]
     if kv_heads != value_heads or 0 in (heads, kv_heads) or heads % kv_heads:
         raise ArgumentError(
             shapes,
-            expected="key and value with equal heads (axis −3) that divide the query's heads",
+            expected="equal numbers of key and value heads (axis −3) that divide the query's heads",
             cause="axes in the order (batch, tokens, heads, width)",
             remedy="transpose(1, 2) puts heads before tokens",
         )
@@ -205,10 +205,10 @@ def _check_bias(bias: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def in_float32(function: Callable[[Arguments], Result], arguments: Arguments) -> Result:
-    """Call `function(arguments)`; under CPU autocast, in float32 with autocast disabled.
+    """Call `function(arguments)`. Under CPU autocast, first convert the autocast dtype to float32.
 
-    In bfloat16, the backward pass of torch's CPU kernel takes four times as long. The paths without
-    this kernel (dropout, `vmap`) convert as well, so that all paths return the same dtype.
+    In bfloat16, the backward pass of torch's CPU kernel takes four times as long as in float32. The
+    tensors are converted even where this kernel is not used, so that the dtype is always the same.
     """
     if arguments.query.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return function(arguments)

@@ -62,24 +62,24 @@ def attention(
     grouped heads: Ainslie et al. 2023 (arXiv:2305.13245).
 
     Tensors in, tensors out; NumPy arrays in, NumPy arrays out. Query, key, value, mask and bias
-    must all be of the same kind.
+    must be either all tensors or all arrays.
 
     Args:
         query: (N, d), (B, N, d), (B, H, N, d) or any leading axes.
-        key: (M, d), with as many axes as the query. With four axes or more it may have G heads,
-            H = r·G; query head h then uses key head h // r.
+        key: (M, d), with as many axes as the query. With four axes or more, the key may have G
+            heads, where H = r·G; query head h uses key head h // r.
         value: (M, v), with as many axes and heads as the key; v may differ from d.
         mask: boolean, broadcasts to (..., N, M), True = may attend; or a mask of `heedful.masks`.
             The output of a query that may attend to no key is zero.
         bias: added to the scaled scores; broadcasts to (..., N, M).
-        causal: query n may attend to keys 0 to n + M − N, so the last query attends to all keys.
+        causal: query n may attend to keys 0 to n + M − N; the last query, to all keys.
         scale: factor of the scores; default 1/√d.
         dropout: probability of dropping a weight; use 0 for evaluation.
         return_weights: also return the weights, before dropout.
 
     Returns:
-        The context (..., N, v), or with `return_weights` the tuple (context, weights); weights
-        are (..., N, M). Both have the dtype of the inputs, but float32 under CPU autocast.
+        The context (..., N, v); with `return_weights`, a tuple of context and weights (..., N, M).
+        Both have the dtype of the inputs. Under CPU autocast, float32 replaces the autocast dtype.
 
     Raises:
         ArgumentError: shapes, dtypes or devices do not fit together, or a number is out of range.

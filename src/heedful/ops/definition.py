@@ -43,7 +43,7 @@ def mask_scores(scaled: Tensor, arguments: Arguments) -> Tensor:
 
 
 def normalise(masked: Tensor, arguments: Arguments) -> Tensor:
-    """Apply softmax over the keys: torch's, or `softmax` if a row may be fully masked."""
+    """Apply torch's softmax over the keys, or `softmax` (below) if a row may be fully masked."""
     has_no_empty_row = arguments.bias is None and (
         arguments.mask is None or arguments.mask.has_no_empty_row(arguments.shape)
     )

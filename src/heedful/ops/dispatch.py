@@ -112,9 +112,9 @@ def _is_top_left(mask: Mask | None, shape: tuple[int, ...]) -> bool:
 def _lost_nan(context: Tensor, arguments: Arguments) -> bool:
     """Return whether the kernel returned zeros although a query or a key contains NaN.
 
-    torch's CPU kernel does so when there are fewer keys than lanes in its vectors (8 or 16).
+    torch's CPU kernel does this if there are fewer keys than lanes in a vector register (8 or 16).
     """
-    if torch.compiler.is_compiling():  # no values to test; the residual stream carries NaN on
+    if torch.compiler.is_compiling():  # no values yet; the residual sum still passes NaN on
         return False
     if arguments.shape[-1] >= 32 or not bool((context[..., :1] == 0).any()):
         return False

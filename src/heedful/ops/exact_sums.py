@@ -2,7 +2,7 @@
 
 Floating-point addition is not associative: (a + b) + c can differ from a + (b + c) in the last bit,
 so a mean over a thousand texts would depend on which process read which text. Here each number is
-split into 32-bit integer digits, and the first digit is its integer part. Integers add without
+split into integer digits of 32 bits; the first digit is the integer part. Integers add without
 rounding; only the final mean is rounded, once.
 
 Source: the long accumulator of Kulisch and Miranker 1986, *The arithmetic of the digital computer:
@@ -25,13 +25,13 @@ from torch import Tensor
 from heedful.errors import ArgumentError
 
 BITS, DIGITS = 32, 6  # the unit of the last digit is 2⁻¹⁶⁰; the smallest float32 is 2⁻¹⁴⁹
-LIMIT = 2.0**31  # above every statistic; the first digit can hold the sum of 2³¹ smaller numbers
+LIMIT = 2.0**31  # every statistic is smaller; the first digit can hold the sum of 2³¹ such numbers
 
 
 class Total(NamedTuple):
     """An exact sum and the count of its numbers, for each index of the leading axes.
 
-    digits: (…, DIGITS), int64; the unit of digit i is 2^(−32·i). They can hold 2³¹ numbers.
+    digits: (…, DIGITS), int64; the unit of digit i is 2^(−32·i). They can hold 2³¹ summands.
     counts: (…), int64.
     """
 
@@ -42,7 +42,7 @@ class Total(NamedTuple):
     def of(cls, values: Float[Tensor, "*axes n"]) -> Total:
         """Add the numbers along the last axis; NaN is skipped.
 
-        float32 is exact; float64 is first truncated to a multiple of 2⁻¹⁶⁰.
+        Sums of float32 are exact; float64 numbers are first truncated to multiples of 2⁻¹⁶⁰.
 
         Raises:
             ArgumentError: a magnitude of 2³¹ or more, or infinity.
@@ -75,7 +75,7 @@ class Total(NamedTuple):
 
 
 def _carry(digits: Tensor) -> Tensor:
-    """Carry in place, so that every digit after the first is below 2³²."""
+    """Carry to the next digit, in place, so that every digit after the first is below 2³²."""
     for i in range(DIGITS - 1, 0, -1):
         digits[..., i - 1] += digits[..., i] >> BITS
         digits[..., i] &= (1 << BITS) - 1

@@ -1,7 +1,7 @@
 """Heat maps: a region of a weight map pooled to a small picture.
 
 With the log-sum-exp of a row, a weight is exp(score − log-sum-exp), so only the cells of the region
-are computed. Each block is pooled while it is in the CPU's cache.
+are computed. Each block of cells is pooled while it is in the CPU's cache.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from heedful.ops.inputs import AttentionInputs, block_entries, no_autocast
 from heedful.ops.map_region import weights_of_scores
 from heedful.ops.score_blocks import allowed_to, fill_scores
 
-QUERIES = 512  # maximum rows of a block: the more rows, the fewer keys are masked for all of them
+QUERIES = 512  # maximum rows of a block: in larger blocks, fewer keys are masked for every row
 
 
 class Cells(NamedTuple):
-    """One axis of a region, divided into cells of equal size; the last may be smaller.
+    """One axis of a region, divided into cells of equal size; the last cell may be smaller.
 
     within: the queries or the keys of the region.
     size: queries or keys per cell.
@@ -98,9 +98,9 @@ def pooled(
     keys: slice = ALL,
     progress: Callable[[float], None] | None = None,
 ) -> Tensor:
-    """Pool a region of the map to cells of a fixed size, `cell` = (queries, keys).
+    """Pool a region of the map to cells of a fixed size: `cell`, the queries and the keys per cell.
 
-    The tiles of one large map share a cell size. For other arguments and errors see `heatmap`.
+    All tiles of a large map have the same cell size. Other arguments and errors: see `heatmap`.
     """
     check_region(reduce, queries, keys)
     inputs = inputs.upcast()
@@ -141,10 +141,10 @@ def check_region(reduce: str, queries: slice, keys: slice) -> None:
 def _blocks(
     inputs: AttentionInputs, sums: Tensor, rows: Cells, columns: Cells
 ) -> Iterator[tuple[slice, range, range, Tensor]]:
-    """Yield the heads, the rows, the columns of cells and the weights (h, n, m) of each block.
+    """Yield for each block its heads, its rows, its columns of cells, and its weights (h, n, m).
 
     A block has complete cells along the keys. Along the queries it has complete cells or a part of
-    a single cell. The next block overwrites its weights.
+    a single cell. The next block overwrites the weights.
     """
     H, _, M = inputs.shape
     entries, group = block_entries(inputs.query), H // inputs.key.shape[0]
@@ -171,7 +171,7 @@ def _blocks(
 
 
 def _runs(rows: Cells, max_rows: int) -> Iterator[range]:
-    """Yield runs of rows that are complete cells; split cells of more than `max_rows` rows."""
+    """Yield runs of rows that fill complete cells; split cells of more than `max_rows` rows."""
     length = max(1, max_rows // rows.size) * rows.size
     for start in rows.within[::length]:
         cells = range(start, min(start + length, rows.within.stop))

@@ -1,4 +1,4 @@
-"""Indices into scores (..., N, M), and checks that a mask or bias broadcasts to them."""
+"""Indices into scores (..., N, M), and checks that a mask or bias broadcasts to the scores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def indices(index: Index, size: int, axis: str) -> Tensor:
         axis: the name of the axis for error messages.
 
     Raises:
-        ArgumentError: an index outside the axis, or another type.
+        ArgumentError: an index outside the axis, another number of booleans, or another type.
 
     >>> indices([True, False, True], 3, "key"), indices([-1, 0], 3, "key")
     (tensor([0, 2]), tensor([2, 0]))
@@ -55,7 +55,7 @@ def indices(index: Index, size: int, axis: str) -> Tensor:
 
 
 def evenly_spaced(size: int, count: int) -> Tensor:
-    """Return at most `count` evenly spaced indices from 0 to size − 1, including both ends.
+    """Return at most `count` evenly spaced indices from 0 to size − 1, with both ends if count ≥ 2.
 
     Integer arithmetic is exact; `linspace` in bfloat16 would round the last of 260 indices to 260.
 
@@ -68,7 +68,7 @@ def evenly_spaced(size: int, count: int) -> Tensor:
 
 
 def of_heads(table: Tensor, heads: Index) -> Tensor:
-    """Select heads of a table that broadcasts to (..., H, N, M), if it has an axis for them."""
+    """Select heads of a table that broadcasts to (..., H, N, M), if it has an axis of heads."""
     return table if table.ndim < 3 or table.shape[-3] == 1 else table[..., heads, :, :]
 
 
@@ -106,7 +106,7 @@ def as_boolean(name: str, table: object) -> Tensor:
             f"{name} mask of type {table.dtype}",
             expected="torch.bool or NumPy's bool, True = may attend",
             cause="an additive mask",
-            remedy="pass additive values as bias=, or mask != 0 where 1 means attend",
+            remedy="pass additive values as bias=; if 1 means attend, pass mask != 0",
         )
     if table.ndim == 0:
         raise ArgumentError(f"{name} mask without axes", expected="an axis for the keys, (..., M)")
@@ -134,5 +134,5 @@ def as_slice(run: range) -> slice:
 def _index_error(index: object, size: int, axis: str) -> ArgumentError:
     return ArgumentError(
         f"{axis} indices {reprlib.repr(index)}",
-        expected=f"a list of whole numbers, a boolean for each of the {size}, or a slice",
+        expected=f"a list of whole numbers, a list of {size} booleans, or a slice",
     )

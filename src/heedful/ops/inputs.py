@@ -1,7 +1,7 @@
 """The inputs of attention (query, key, mask, …), and the scores of any part of their weight map.
 
-The map of a head has N × M entries, its inputs only (N + M) · d. So recordings store the inputs,
-and compute rows, crops and statistics of the map on request.
+The map of a head has N × M entries; its query and key have only (N + M) · d. So recordings store
+the inputs, and compute rows, crops and statistics of the map on request.
 
 Sizes: H query heads, G key heads, N queries, M keys, d width.
 """
@@ -17,9 +17,9 @@ from torch import Tensor
 from heedful.ops.indexing import ALL
 from heedful.ops.masks import Causal, Combined, Mask, Window
 
-MASKED_SCORE = -1e30  # exp gives 0, as for −inf; but the product with a weight of 0 is not NaN
-# Scores computed at once. 8 MB on a CPU: smaller blocks need more operations, larger blocks do not
-# fit into the cache. 256 MB on an accelerator, to keep it busy
+MASKED_SCORE = -1e30  # its exp is 0, like that of −inf; but its product with 0 is not NaN
+# Number of scores computed at once. 8 MB on a CPU: smaller blocks need more operations, and larger
+# blocks do not fit into the cache. 256 MB on an accelerator, to keep it busy
 ENTRIES, ACCELERATOR_ENTRIES = 1 << 21, 1 << 26
 
 
@@ -36,7 +36,7 @@ class AttentionInputs(NamedTuple):
     bias: added to the capped scores; broadcasts to (H, N, M).
     softcap: c in c · tanh(score / c), as in Gemma 2.
     sinks: (H,) or (H, N), the score of a learned sink for each head, as in gpt-oss, or for each
-        query; rows then sum to less than 1.
+        head and query; the weights of a row then sum to less than 1.
 
     >>> from heedful.ops.map_region import weights
     >>> from heedful.ops.masks import Causal
@@ -63,7 +63,7 @@ class AttentionInputs(NamedTuple):
         """The position of the first query among the keys: query n has position n + offset.
 
         The offset is M − N: the last query is at the last key, as with a key/value cache. But with
-        more queries than keys, it is the mask's offset, if set (0 for torch's `is_causal`).
+        more queries than keys, it is the mask's offset, if that is set (0 for torch's `is_causal`).
         """
         _, N, M = self.shape
         parts = self.mask.parts if isinstance(self.mask, Combined) else (self.mask,)
@@ -168,7 +168,7 @@ def as_slice_if_consecutive(indices: Tensor) -> slice | Tensor:
 def add_sink(weights: Tensor, total: Tensor, sinks: Tensor) -> Tensor:
     """Rescale weights (H, n, m) in place so that sinks (H, 1 or n) take their share.
 
-    `total`: log-sum-exp of each row without the sink. Returns the log-sum-exp with it.
+    `total` is the log-sum-exp of each row without the sink. Return the log-sum-exp with the sink.
     """
     with_sink = torch.logaddexp(total, sinks.to(total))
     weights *= (total - with_sink).exp()[..., None]

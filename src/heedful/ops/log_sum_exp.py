@@ -1,8 +1,8 @@
 """Capture of the log-sum-exp of each row, which torch's fused kernels compute with their output.
 
-With the log-sum-exp, a single weight is exp(score − log-sum-exp), without the rest of its row.
-torch discards it, so a dispatch mode around the call captures it. Outputs and gradients stay the
-same to the last bit: each operation runs as before, and some also return the log-sum-exp.
+A single weight is exp(score − log-sum-exp), which needs no other weight of its row. torch
+discards the log-sum-exp, so a dispatch mode around the call captures it. Outputs and gradients stay
+the same to the last bit: operations run as before, and some also return the log-sum-exp.
 
 Source: Dao et al. 2022, *FlashAttention* (arXiv:2205.14135), section 3.1.
 """
@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 FLASH_ATTN = "_flash_attn_forward"  # in the package flash_attn
 TOKENS_FIRST = {FLASH_ATTN, "_efficient_attention_forward"}  # their output is (B, N, H, d)
-# The unit of each kernel's second result, in nats; flex attention returns bits
+# The unit, in nats, of each kernel's second result, the log-sum-exp; flex attention returns bits
 UNITS = {
     "_scaled_dot_product_flash_attention_for_cpu": 1.0,
     "_scaled_dot_product_flash_attention": 1.0,
@@ -43,18 +43,18 @@ def request_lse(kernel: str, arguments: tuple) -> tuple:
 def find_log_sum_exp(kernel: str, results: Any) -> Tensor | None:
     """Return the log-sum-exp from the results of an operation, (B, H, N), in nats.
 
-    Return None if the operation does not compute it.
+    Return None if the operation does not compute the log-sum-exp.
 
     Args:
         kernel: the name of the operation.
-        results: its results; the first is the output of attention.
+        results: the results of the operation; the first is the output of attention.
     """
     raw = _raw(kernel, results)
     return None if raw is None else _in_nats(*raw)
 
 
 def _raw(kernel: str, results: Any) -> tuple[str, Tensor, int] | None:
-    """Return the kernel, its second result and the number of rows; None for other operations."""
+    """Return the kernel, its second result and the number of rows; None without a log-sum-exp."""
     if kernel not in UNITS or not isinstance(results, Sequence) or len(results) < 2:
         return None
     output, sums = results[:2]
@@ -64,7 +64,7 @@ def _raw(kernel: str, results: Any) -> tuple[str, Tensor, int] | None:
 
 
 def _in_nats(kernel: str, sums: Tensor, rows: int) -> Tensor:
-    """Convert to nats, and crop to (B, H, N): some kernels return extra rows."""
+    """Convert sums to nats, and crop them to (B, H, N): some kernels return extra rows."""
     return sums.detach().flatten(2)[..., :rows] * UNITS[kernel]
 
 
@@ -82,7 +82,7 @@ class LogSumExpMode(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        # Converted only on request: if torch is tracing, its graph would include the conversion
+        # Converted only on request: the graph of a trace would include the conversion
         self._raw: list[tuple[str, Tensor, int]] = []
 
     @classmethod
@@ -95,8 +95,8 @@ class LogSumExpMode(TorchDispatchMode):
     ) -> Any:
         keywords = keywords or {}
         is_composite = function is torch.ops.aten.scaled_dot_product_attention.default
-        # In inference mode the call arrives before torch has chosen a kernel. It is decomposed only
-        # if no other mode or tensor subclass may handle it
+        # In inference mode the call arrives before torch has chosen a kernel. Decompose the call
+        # only if no other mode or tensor subclass may handle it
         if is_composite and not types and not _get_current_dispatch_mode_stack():
             with self:
                 return function.decompose(*arguments, **keywords)

@@ -2,8 +2,8 @@
 
 A weight is exp(score − log-sum-exp), where log-sum-exp = log Σ exp(score) over all keys of the row.
 If the log-sum-exp is known, no other cell of the row is needed. The relative error of such a weight
-is the absolute error of the log-sum-exp. In float32 this is about 3·10⁻⁷ times the log-sum-exp:
-2·10⁻⁶ if that is 7, 2·10⁻⁵ if it is 60.
+is the absolute error of the log-sum-exp. In float32 this error is about 3·10⁻⁷ times the
+log-sum-exp: 2·10⁻⁶ for a log-sum-exp of 7, and 2·10⁻⁵ for a log-sum-exp of 60.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def weights(
     Args:
         inputs: query, key, mask, … of the map.
         heads: a slice of the heads.
-        queries, keys: a slice or a list of indices; negative ones count from the end.
-        sums: (h, n), the log-sum-exp of these rows. If passed, only the requested cells are
-            computed.
+        queries, keys: a slice, a list of indices (negative ones count from the end) or booleans.
+        sums: (h, n), the log-sum-exp of the requested rows. If passed, only the requested cells
+            are computed.
 
     Raises:
         ArgumentError: an index outside the map.
@@ -56,7 +56,7 @@ def weights(
 
 
 def by_rows(inputs: AttentionInputs, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute full rows; return their weights in `columns` (H, n, m) and log-sum-exp (H, n)."""
+    """Compute full rows; return the weights in `columns` (H, n, m) and the log-sum-exp (H, n)."""
     H, _, M = inputs.shape
     query, index = inputs.query, as_slice_if_consecutive(columns)
     selection, sums = query.new_empty(H, len(rows), len(columns)), query.new_empty(H, len(rows))
@@ -106,7 +106,7 @@ def row_log_sum_exp(
     """
     # exp(highest − log-sum-exp) is the largest weight, up to the rounding of softmax in a long row
     above_highest = (row_weights.sum(dim=-1) / row_weights.amax(dim=-1)).log()
-    if inputs.sinks is not None:  # relative to the highest score: smaller numbers, smaller errors
+    if inputs.sinks is not None:  # relative to the highest score: small numbers, small errors
         sinks = sinks_of(inputs.sinks, rows).to(highest) - highest
         above_highest = add_sink(row_weights, above_highest, sinks)
     sums = highest + above_highest

@@ -1,4 +1,4 @@
-"""`Mask`, the base class of all masks, and `Combined`; the masks themselves are in `masks.py`."""
+"""`Mask`, the base class of all masks, and `Combined`; `masks.py` contains the other masks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from heedful.ops.indexing import ALL, Index, Shape, indices, intersection
 class Mask(ABC):
     """Base class of masks.
 
-    A mask must define `allowed`; `crop` and `between` use it. It should define `span` if some keys
-    are masked for a whole run of queries, and `check` if it has a fixed size. A mask must inherit
-    from `Mask` directly, since an inherited `span` could be wrong. `&` combines masks.
+    A mask must define `allowed`, which `crop` and `between` call. It should define `span` if some
+    keys are masked for a whole run of queries, and `check` if it fits only one size. A mask must
+    inherit from `Mask` directly, since an inherited `span` could be wrong. `&` combines masks.
     """
 
     device: torch.device | None = None
@@ -37,7 +37,7 @@ class Mask(ABC):
 
     @abstractmethod
     def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
-        """Return which pairs of query and key may attend.
+        """Return for each pair of a query and a key whether the query may attend to the key.
 
         Args:
             query: indices of queries, (n, 1).
@@ -97,7 +97,7 @@ class Mask(ABC):
     def between(
         self, shape: Shape, rows: Tensor, columns: Tensor | None, device: torch.device
     ) -> Bool[Tensor, "*lead n m"]:
-        """Build a crop like `crop`, from valid non-negative indices (None: all keys), unchecked."""
+        """Build a crop from unchecked, non-negative indices; `columns` None stands for all keys."""
         key = torch.arange(shape[-1], device=device) if columns is None else columns.to(device)
         return self._between(rows.to(device), key, shape)
 

@@ -10,7 +10,7 @@ from heedful.ops.indexing import ALL, intersection
 from heedful.ops.inputs import AttentionInputs
 from heedful.ops.score_blocks import Allowed, allowed_to
 
-ROWS = 512  # number of queries for which the mask is built at once
+ROWS = 512  # number of queries in a run, for which the mask is built at once
 
 
 def masked_cells(
@@ -18,7 +18,7 @@ def masked_cells(
 ) -> Tensor:
     """Return which cells of a region contain only masked pairs, boolean (H or 1, rows, columns).
 
-    The mask is built only for keys that some of `ROWS` queries may attend to and others may not.
+    For each run of queries, the mask is built only for keys at which these queries can differ.
 
     Args:
         inputs: query, key, mask, … of the map.
@@ -61,7 +61,7 @@ def _visible(inputs: AttentionInputs, run: range, size: int, columns: Cells) -> 
         keys = allowed.keys[key_slice]
         cells = columns.overlapping(keys)
         pad = keys.start - columns.within.start - cells.start * columns.size
-        padded = torch.nn.functional.pad(table, (pad, 0))  # from the start of the first cell
+        padded = torch.nn.functional.pad(table, (pad, 0))  # now the first cell is complete
         visible[..., cells.start : cells.stop] |= _any(padded, columns.size, 2)
     return visible
 

@@ -60,13 +60,13 @@ class Causal(Mask):
         return self.span(queries[:1], shape)
 
     def has_no_empty_row(self, shape: Shape) -> bool:
-        """Return whether the first query has a key; later queries have more."""
+        """Return whether the first query may attend to a key; then later queries may as well."""
         return _offset(self.offset, shape) >= 0 and shape[-1] > 0
 
 
 @dataclass(frozen=True)
 class Window(Mask):
-    """Query n may attend to keys with abs(p(n) − m) < size; with `Causal()`, the last `size` keys.
+    """Query n may attend to keys with |p(n) − m| < size; with `Causal()`, to the last `size` keys.
 
     Source: the sliding window of Longformer (Beltagy et al. 2020, arXiv:2004.05150).
     """
@@ -88,7 +88,7 @@ class Window(Mask):
         return (query + _offset(self.offset, shape) - key).abs() < self.size
 
     def span(self, queries: range, shape: Shape) -> range:
-        """Return the keys from the start of the first query's window to the end of the last's."""
+        """Return keys from the start of the first query's window to the end of the last one's."""
         offset = _offset(self.offset, shape)
         first = min(shape[-1], max(0, queries[0] + offset - self.size + 1))
         return range(first, max(first, min(shape[-1], queries[-1] + offset + self.size)))
@@ -147,9 +147,9 @@ class Padding(Mask):
         if len(keep) not in (1, 1 + len(batch)) or keep[-1] != shape[-1] or not fits:
             raise ArgumentError(
                 f"padding of shape {keep}",
-                expected=f"(keys,) or (batch, keys), {(*batch, shape[-1])}, for these scores",
-                cause="cached keys left out, or a batch axis that the scores do not have",
-                remedy="pass one entry for each key, cached keys included",
+                expected=f"(keys,) or (batch, keys); these scores have {(*batch, shape[-1])}",
+                cause="no entries for cached keys, or a batch axis that the scores lack",
+                remedy="pass an entry for each key, including cached keys",
             )
 
     def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
@@ -165,7 +165,7 @@ class Padding(Mask):
 class KeyRanges(Mask):
     """Query n may attend to keys first[n] ≤ m < end[n].
 
-    Uses: documents packed into one sequence, each of which attends only to itself, or a prefix with
+    Uses: a sequence of several documents, each of which attends only to itself; a prefix with
     attention in both directions. `& Causal()` masks the keys after each query.
 
     Args:
@@ -191,7 +191,7 @@ class KeyRanges(Mask):
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[int] | Tensor) -> KeyRanges:
-        """Return the mask of consecutive documents of these lengths; each attends only to itself.
+        """Return the mask of consecutive documents of these lengths, each attending only to itself.
 
         The ranges are on the device of `lengths` if it is a tensor.
         """
@@ -221,7 +221,7 @@ class KeyRanges(Mask):
         return _within(int(first.min()), int(end.max()), shape)
 
     def common_span(self, queries: range, shape: Shape) -> range:
-        """Return the intersection of all ranges."""
+        """Return the keys that lie in the ranges of all these queries."""
         first, end = self._nonempty(queries)
         if not len(first) or len(first) < len(queries):
             return range(0)

@@ -1,7 +1,7 @@
 """A decorator that lets functions of tensors accept and return NumPy arrays.
 
-An array and its tensor share memory. Only arrays that torch cannot share (a negative stride,
-foreign byte order, read-only memory) are copied.
+An array and its tensor share memory, unless the type is converted or torch cannot share the array
+(negative stride, foreign byte order, read-only memory).
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _check_type(name: str, array: np.ndarray, types: tuple[type[np.generic], ...
             f"mask array of type {array.dtype}",
             expected="bool, True = may attend",
             cause="an additive mask",
-            remedy="pass additive values as bias=, or mask != 0 where 1 means attend",
+            remedy="pass additive values as bias=; if 1 means attend, pass mask != 0",
         )
     names = [kind.__name__ for kind in types]
     raise ArgumentError(

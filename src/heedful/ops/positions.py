@@ -1,6 +1,6 @@
 """Position schemes: sinusoidal tables, rotary embeddings (RoPE) and ALiBi.
 
-Learned positions are a table of parameters in the model.
+Learned positions need no function here: they are a table of parameters in the model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def sinusoidal(tokens: int, width: int, base: float = 10_000.0) -> Float[Tensor,
     Args:
         tokens: number of rows, for positions 0 to tokens − 1.
         width: number of columns; even.
-        base: the longest wavelength is 2π · base.
+        base: the wavelengths go from 2π up to, but not including, 2π · base.
 
     Returns:
         (tokens, width) in float32.
@@ -52,7 +52,7 @@ def rotary(
     Args:
         positions: positions of the tokens, (tokens,).
         width: the head width; even.
-        base: the longest wavelength is 2π · base.
+        base: as in `sinusoidal`.
         scaling: reduces frequencies for longer contexts; default none.
 
     Returns:
@@ -69,8 +69,8 @@ def rotate(
 ) -> Float[Tensor, "*lead tokens width"]:
     """Rotate each pair (i, i + width/2) of a vector's numbers by an angle that grows with position.
 
-    Hugging Face's models form the same pairs (`rotate_half`). The dot product of a rotated query
-    and a rotated key depends on their positions only through the distance.
+    Hugging Face's `rotate_half` forms the same pairs. The dot product of a rotated query and a
+    rotated key depends only on the difference of their positions.
 
     >>> cosines, sines = rotary(torch.tensor([0, 1]), width=2)
     >>> rotate(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), cosines, sines)
@@ -112,9 +112,9 @@ def alibi_slopes(heads: int) -> Float[Tensor, " heads"]:
 def alibi(heads: int, queries: int, keys: int) -> Float[Tensor, "heads queries keys"]:
     """Return the bias of ALiBi, a penalty for distance; pass it to `heedful.attention` as `bias`.
 
-    The bias is −slope · distance, with the distance in tokens and the last query at the last key,
-    as with `causal`. The paper masks keys after the query. Here a later key has the same penalty as
-    an earlier key at the same distance.
+    The bias is −slope · distance. The distance is in tokens; the last query is at the last key, as
+    with `causal`. The paper masks keys after the query. Here a later key has the same penalty as an
+    earlier key at the same distance.
 
     Source: Press et al. 2022 (arXiv:2108.12409).
 
@@ -144,8 +144,8 @@ def _angles(
             expected="an even width of at least 2",
             cause="sines and cosines come in pairs",
         )
-    # In float64: float32 angles are off by 0.004 at position 100,000. On the CPU: Apple's GPUs have
-    # no float64
+    # In float64: float32 angles have an error of 0.004 at position 100,000. On the CPU: Apple's
+    # GPUs have no float64
     pairs = torch.arange(0, width, 2, dtype=torch.float64, device="cpu")
     frequencies = base ** (-pairs / width)
     if scaling is not None:

@@ -2,7 +2,7 @@
 
 Read it from top to bottom. Each part computes the same numbers as the part before it, and as
 `heedful.attention`, the fast implementation. The example is the six words of document 002 (after
-Raschka). First the second word is the query; every word is both a key and a value.
+Raschka). At first, only the second word is a query; every word is both a key and a value.
 
 >>> from heedful.text.example_texts import EMBEDDINGS
 >>> words = torch.tensor(EMBEDDINGS)  # 6 tokens, 3 numbers each
@@ -16,7 +16,7 @@ tensor([0.1385, 0.2379, 0.2333, 0.1240, 0.1082, 0.1581])
 >>> context_vector(softmax(scores), words)
 tensor([0.4419, 0.6515, 0.5683])
 
-Then every word is the query in turn. Finally a product of matrices replaces the loops.
+Next, every word is the query in turn. Finally, products of matrices replace the loops.
 
 >>> context, weights = attention_in_loops(words, words, words, scale=1.0)
 >>> context
@@ -66,7 +66,7 @@ def dot_product(a: Float[Tensor, " width"], b: Float[Tensor, " width"]) -> Float
 def attention_scores(
     query: Float[Tensor, " width"], key: Float[Tensor, "keys width"]
 ) -> Float[Tensor, " keys"]:
-    """Return the dot product of one query (d,) with each key (M, d), which shows how they match."""
+    """Return the dot product of one query (d,) with each key (M, d): how well they match."""
     return torch.stack([dot_product(query, k) for k in key])
 
 
@@ -74,8 +74,8 @@ def attention_scores(
 def by_sum(scores: Float[Tensor, "*lead keys"]) -> Float[Tensor, "*lead keys"]:
     """Divide the scores by their sum, so that they add up to 1: the simplest normalisation.
 
-    It works only for positive scores. A negative score becomes a negative weight, and other weights
-    then exceed 1. If the scores sum to 0, the division fails.
+    It works only for positive scores. With a negative score, weights can be negative or exceed 1.
+    If the scores sum to 0, the division fails.
 
     >>> by_sum(torch.tensor([1.0, 2.0, -2.5]))
     tensor([ 2.,  4., -5.])
@@ -95,7 +95,7 @@ def softmax(scores: Float[Tensor, "*lead keys"]) -> Float[Tensor, "*lead keys"]:
     tensor([0.2676, 0.7275, 0.0049])
 
     The largest score is subtracted first. This divides every power by the same number, so the
-    weights do not change, and no power exceeds 1. Without it, large scores overflow:
+    weights do not change, and no power exceeds 1. Without this step, large scores overflow:
 
     >>> scores = torch.tensor([100.0, 99.0])
     >>> by_sum(scores.exp())
@@ -124,12 +124,12 @@ def context_vector(
 def renormalized_softmax(
     scores: Float[Tensor, "*lead keys"], mask: Bool[Tensor, "*#lead #keys"]
 ) -> Float[Tensor, "*lead keys"]:
-    """Mask after softmax: multiply the weights by the mask and divide them by their new sum.
+    """Mask after softmax: multiply the weights by the mask, then divide the products by their sum.
 
     The mask multiplies the weights, not the scores: e⁰ = 1, so a score of 0 still gets a weight. A
     query that may attend to no key gets zeros instead of 0/0.
 
-    This fails if a masked score is so large that the weights of all other keys round to 0:
+    This method fails if a masked score is so large that the weights of all other keys round to 0:
 
     >>> first_is_masked = torch.tensor([False, True, True])
     >>> renormalized_softmax(torch.tensor([200.0, 1.0, 2.0]), first_is_masked)
@@ -146,8 +146,8 @@ def masked_softmax(
 ) -> Float[Tensor, "*lead keys"]:
     """Mask before softmax, the usual method: set masked scores to −∞, since e^−∞ = 0.
 
-    It normalises once, and masked scores cannot affect the others. For a query that may attend to
-    no key, softmax returns NaN, since −∞ − (−∞) is undefined; the last step replaces it by zeros.
+    It normalises once, and masked scores cannot affect the weights of other keys. If a query
+    may attend to no key, softmax gives NaN (−∞ − (−∞)), which the last step replaces by zeros.
 
     >>> masked_softmax(torch.tensor([200.0, 1.0, 2.0]), torch.tensor([False, True, True]))
     tensor([0.0000, 0.2689, 0.7311])

@@ -16,12 +16,12 @@ from heedful.ops.inputs import MASKED_SCORE, AttentionInputs, rows_of
 
 
 class Allowed(NamedTuple):
-    """The pairs that may attend, for a run of n consecutive queries.
+    """Which keys each query of a run of n consecutive queries may attend to.
 
-    keys: a range of m keys; all keys outside it are masked for every query of the run.
-    parts: (slice of `keys`, boolean table (h or 1, n, keys of the slice)) for keys that some
-        queries may attend to and others may not. Every query may attend to the other keys.
-    ahead: whether a query may attend to a key after its own position.
+    keys: a range of m keys; by default, the keys outside it are masked for every query of the run.
+    parts: a slice of `keys` and a boolean table (h or 1, n, keys of the slice), for keys that may
+        be masked for some query. Every query may attend to each key outside these slices.
+    ahead: whether some query may attend to a key after its own position.
     """
 
     keys: range
@@ -29,7 +29,7 @@ class Allowed(NamedTuple):
     ahead: bool
 
     def queries_per_key(self, queries: int) -> Tensor | int:
-        """Count the queries that may attend to each key: (h or 1, m), or a number for all keys."""
+        """Count the queries that may attend to each key: (h or 1, m), or one int for all keys."""
         if not self.parts:
             return queries
         heads = max(len(part) for _, part in self.parts)
@@ -71,9 +71,9 @@ class Allowed(NamedTuple):
 
 
 def allowed_to(inputs: AttentionInputs, queries: range, keys: range | None = None) -> Allowed:
-    """Return which pairs of a run of queries and a run of keys may attend.
+    """Return which keys of a run each query of a run may attend to.
 
-    `keys` defaults to the mask's span, the keys that these queries may attend to.
+    `keys` defaults to the mask's span, outside which all keys are masked for these queries.
     """
     mask, shape, position = inputs.mask, inputs.shape, queries.start + inputs.offset
     if keys is None:
@@ -89,9 +89,9 @@ def allowed_to(inputs: AttentionInputs, queries: range, keys: range | None = Non
 
 
 def _attends_ahead(keys: range, parts: list[tuple[slice, Tensor]], position: int) -> bool:
-    """Return whether a query may attend to a later key; `position`: of the first query in `keys`.
+    """Return whether a query may attend to a later key. The first query is at `position` of `keys`.
 
-    Every query may attend to the keys outside the tables, so a later key outside them gives True.
+    If a later key is outside the tables, the result is True: every query may attend to such a key.
     """
     if len(keys) <= position + 1:
         return False
@@ -102,7 +102,7 @@ def _attends_ahead(keys: range, parts: list[tuple[slice, Tensor]], position: int
 
 
 def _outside(keys: range, common: range) -> list[range]:
-    """Return the keys before and after the common keys, which every query may attend to."""
+    """Return the parts of `keys` before and after `common`; every query may attend to `common`."""
     common = intersection(keys, common)
     if not len(common):
         return [keys] if len(keys) else []
@@ -115,7 +115,7 @@ def fill_scores(
 ) -> None:
     """Write the masked scores of some heads into `scores` (h, n, m).
 
-    `heads` must contain all query heads of each key head; `inputs` must be the result of
+    `heads` must contain all query heads of its key heads; `inputs` must be the result of
     `upcast()`; `allowed` must belong to these heads and queries.
     """
     rows, columns = as_slice(queries), as_slice(allowed.keys)

@@ -21,9 +21,9 @@ BLOCK = 512  # queries: smaller blocks skip more masked keys, larger blocks star
 
 
 def to_kernel_form(arguments: Arguments) -> Arguments:
-    """Reshape query, key and value to four axes and equal widths; mask, bias and shape stay."""
+    """Reshape query, key and value to four axes and equal widths; keep mask, bias and shape."""
     query, key, value = arguments[:3]
-    if _has_form(query, key, value):  # a needless conversion takes as long as a small attention
+    if _has_form(query, key, value):  # a needless conversion takes as long as a small call
         return arguments
     lead = arguments.shape[:-2]
     width = max(query.shape[-1], value.shape[-1])
@@ -40,7 +40,7 @@ def restore_axes(context: Tensor, four: Arguments, arguments: Arguments) -> Tens
 
 
 def call(four: Arguments, table: Tensor | None = None, causal: bool = False) -> Tensor:
-    """Call SDPA with arguments in kernel form, and with a table if they have a mask or a bias."""
+    """Call SDPA with arguments in kernel form, and with the `table` of mask and bias, if any."""
     return F.scaled_dot_product_attention(
         four.query,
         four.key,
@@ -70,7 +70,7 @@ def call_in_blocks(four: Arguments, mask: Mask) -> Tensor:
 def table(four: Arguments, queries: slice = ALL, keys: slice = ALL) -> Tensor | None:
     """Combine mask and bias of some queries and keys in one table with four axes.
 
-    Without a bias it is boolean, True = may attend; with a bias it is added to the scores.
+    Without a bias the table is boolean, True = may attend; with a bias it is added to the scores.
     """
     combined = allowed = None
     if four.mask is not None:
@@ -82,9 +82,9 @@ def table(four: Arguments, queries: slice = ALL, keys: slice = ALL) -> Tensor | 
 
 
 def four_axes(tensor: Tensor, lead: tuple[int, ...]) -> Tensor:
-    """Reshape a tensor (..., a, b) with leading axes that broadcast to `lead` to (B, H, a, b).
+    """Reshape a tensor (..., a, b) to (B, H, a, b); its leading axes must broadcast to `lead`.
 
-    If `lead` has two axes or more, its last axis is the heads; the others are flattened to B.
+    If `lead` has two axes or more, the last of these is the heads; the others are flattened to B.
     """
     axes = len(lead) + 2
     tensor = tensor.reshape(*[1] * (axes - tensor.ndim), *tensor.shape)

@@ -5,9 +5,9 @@ segment B of keys:
 
 - the **share** is the mean, over the queries n in A that may attend to a key, of Σ W[n, m] over the
   keys m in B;
-- the **chance** is the share of uniform attention over the allowed keys: the mean of
-  (1 − weight of the learned sink) · (allowed keys in B) / (allowed keys). It is the expected share
-  of the same rows with their allowed keys shuffled.
+- the **chance** is the share of uniform attention over the allowed keys: the mean, over the same
+  queries, of (1 − weight of the learned sink) · (number of allowed keys in B) / (number of allowed
+  keys). It is the expected share after the weights of each row are shuffled among its allowed keys.
 
 If every key is in exactly one segment, the shares of A sum to 1 minus the weight of the learned
 sink. Segments may overlap.
@@ -41,7 +41,7 @@ class Shares(NamedTuple):
     """Shares between A segments of queries and B segments of keys; NaN where `queries` is 0.
 
     share, chance: (H, A, B).
-    learned: (H, A), the mean weight of the learned sink; exactly 0 without one.
+    learned: (H, A), the mean weight of the learned sink; exactly 0 without a sink.
     queries: (H, A), the number of queries of the segment that may attend to a key.
     """
 
@@ -63,7 +63,7 @@ class SegmentShares(Statistic):
         self.members, self.keys = queries.double(), keys
         self.positions = [segment.nonzero()[:, 0] for segment in keys]
         self.sums: Tensor | None = None  # (H, A, 2 B + 2): sums of the columns of `_rows`
-        self._last: tuple[Block, Tensor] | None = None  # reused for other heads of the same rows
+        self._last: tuple[Block, Tensor] | None = None  # fractions, reused for other heads
 
     def update(self, block: Block) -> None:
         """Add the rows of the block to the sums of their segments."""
@@ -110,7 +110,7 @@ class SegmentShares(Statistic):
         return rows if block.empty is None else rows.masked_fill_(block.empty[..., None], 0.0)
 
     def _chance(self, block: Block) -> Tensor:
-        """Return the fraction of each query's allowed keys in each segment, (h or 1, n, B)."""
+        """Return the fraction of a query's allowed keys that is in each segment, (h or 1, n, B)."""
         if self._last is not None and _has_same_mask(block, self._last[0]):
             return self._last[1]
         n, everything = len(block.queries), torch.arange(len(block.keys), device="cpu")
@@ -131,14 +131,14 @@ def _has_same_mask(block: Block, other: Block) -> bool:
 
 
 def _inside(positions: Tensor, keys: range) -> Tensor:
-    """Return the positions (sorted) that lie in a range of keys, relative to its start."""
+    """Return the positions (sorted) in a range of keys, relative to the start of the range."""
     ends = torch.tensor([keys.start, keys.stop], device="cpu")
     first, end = torch.searchsorted(positions, ends).tolist()
     return positions[first:end] - keys.start
 
 
 def _index(positions: Tensor) -> Index:
-    """Return consecutive positions as a slice, which torch reads without a copy."""
+    """Return consecutive positions as a slice, which torch does not copy; others unchanged."""
     if not len(positions):
         return slice(0, 0)
     first, last = int(positions[0]), int(positions[-1])

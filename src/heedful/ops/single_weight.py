@@ -16,15 +16,15 @@ from heedful.ops.map_region import whole_rows
 class OneWeight(NamedTuple):
     """The weight of one query on one key, step by step.
 
-    query, key: (d,), as the model multiplied them: after rotary positions, if it uses these.
+    query, key: (d,), as the model multiplied them: after rotary positions, if it has any.
     products: (d,), query · key in each dimension.
     product: the sum of `products`.
     scaled: product · scale.
     capped: after the soft cap; equal to `scaled` without a soft cap.
     bias: added to `capped`; 0 without a bias.
     score: the input of the softmax; −inf if the key is masked.
-    log_sum_exp: of the row, with its sink; −inf if the query may attend to no key.
-    weight: exp(score − log_sum_exp); 0 if masked.
+    log_sum_exp: of the scores of the row and of its sink; −inf if the query may attend to no key.
+    weight: exp(score − log_sum_exp); 0 if the key is masked.
     scores: (M,), the scores of the row; −inf where masked.
     sink: the score of the learned sink; None without a sink.
     """

@@ -1,13 +1,13 @@
 """Statistics of a weight map, computed block by block.
 
 W is the map of one head: rows are queries n (N of them), columns are keys m (M). Query n has
-position p(n) = n + M − N. With more queries than keys, the mask's offset replaces M − N, if set. A
-query that may attend to no key has NaN in row statistics (−inf in `LogSumExp`) and is left out of
-means.
+position p(n) = n + M − N. If there are more queries than keys, the mask's offset, if set, replaces
+M − N. A query that may attend to no key has NaN in row statistics (−inf in `LogSumExp`) and is left
+out of means.
 
-`Diagonal` and `Sink` are NaN for queries up to the first real key (the first that is not padding).
-In causal attention the query at that key attends only to itself, so it has no choice. NaN excludes
-it from means.
+`Diagonal` and `Sink` are NaN for queries up to and including the first real key (the first that is
+not padding). In causal attention the query at that key attends only to itself, so it has no choice.
+NaN excludes such queries from means.
 
 A statistic is updated with the blocks of a map in any order. It can be merged with a statistic of
 other blocks of the same map. `result()` returns its value.
@@ -42,7 +42,7 @@ def gather(inputs: AttentionInputs, *statistics: Statistic, **options: Any) -> l
 
     Args:
         inputs: query, key, mask, … of the map.
-        statistics: new statistics.
+        statistics: statistics that include no block yet.
         options: passed to `blocks`: `within` (the rows), `entries` and `queries` (block size).
     """
     with no_autocast(inputs.query):
@@ -121,8 +121,8 @@ class Entropy(RowStatistic):
     def compute(self, block: Block) -> Tensor:
         """Return the values of the block, (h, n).
 
-        log W = (score − highest) − log_sum_above_highest avoids a logarithm per weight. Both terms
-        are small even for large scores, and so are their rounding errors.
+        log W = (score − highest) − log_sum_above_highest needs no logarithm per weight. Both terms
+        and their rounding errors are small even for large scores.
         """
         below = _weighted_sums(block.weights, block.scores, block.highest)
         return (_times_sums(block, block.log_sum_above_highest) - below).clamp(min=0)
@@ -148,7 +148,7 @@ class Distance(RowStatistic):
     """Σₘ W · |p(n) − m|: the mean distance between a query and its keys, in tokens.
 
     Σ W · (p(n) − m) = p(n) − Σ W · m needs a single product. A key after the query enters this sum
-    negatively, so twice its distance is added.
+    negatively, so twice its weighted distance is added.
     """
 
     def compute(self, block: Block) -> Tensor:
@@ -169,7 +169,7 @@ class Distance(RowStatistic):
 
 
 class Diagonal(RowStatistic):
-    """W[n, p(n) − offset]: the weight on the token itself (offset 0) or the previous token (1).
+    """W[n, p(n) − offset]: the weight on the token itself (offset 0) or on the previous token (1).
 
     NaN for a query without such a key. NaN also for queries up to `first`, the first real key,
     because they have no choice.
@@ -247,11 +247,11 @@ class NormalizedEntropy(RowStatistic):
 class Matching(RowStatistic):
     """Σ W[n, m] over earlier keys m for which token m − shift equals the token of the query.
 
-    With shift 0 these keys are earlier occurrences of the query's token. With shift 1 they are the
-    tokens after these (as for induction heads). NaN for a query that may attend to no such key.
+    With shift 0 these keys are earlier occurrences of the query's token. With shift 1 they are
+    the tokens after these, as for induction heads. NaN if the query may attend to no such key.
 
     Args:
-        ids: (M,), the token id of each key and of the query at its position.
+        ids: (M,), the token id of each key, and of the query at the same position.
         shift: 0 or more.
         unknown: the id of unknown words; two unknown words do not count as the same token.
     """
@@ -281,8 +281,8 @@ class LogSumExp(RowStatistic):
     """log Σₘ exp(score) of each row; any weight of the row is exp(score − log-sum-exp).
 
     Args:
-        exact: False saves a pass over the weights, but keeps the rounding error of torch's softmax
-            in long rows of nearly equal numbers: up to 10⁻⁴ at 100,000 keys.
+        exact: False saves a pass over the weights, but keeps the rounding error that torch's
+            softmax makes in long rows of nearly equal numbers: up to 10⁻⁴ at 100,000 keys.
     """
 
     empty_value = -torch.inf
@@ -291,7 +291,7 @@ class LogSumExp(RowStatistic):
         self.exact = exact
 
     def compute(self, block: Block) -> Tensor:
-        """Return the values of the block, (h, n), with the sink."""
+        """Return the values of the block, (h, n); the sum includes the sink."""
         if not self.exact or block.has_sink:
             return block.log_sum_exp
         # The weights do not sum to exactly 1: their sum measures the rounding error of softmax
@@ -315,7 +315,7 @@ class LearnedSink(RowStatistic):
 
 
 class Received(Statistic):
-    """Σₙ W[n, m] per key, (H, M); with `mean`, divided by the number of queries that may attend."""
+    """Σₙ W[n, m] per key m, (H, M); `mean` divides by the number of n that may attend to m."""
 
     def __init__(self, mean: bool = False) -> None:
         self.mean = mean
@@ -355,8 +355,8 @@ def mean(values: Tensor) -> Tensor:
 def _weighted_sums(weights: Tensor, scores: Tensor, subtrahend: Tensor) -> Tensor:
     """Return Σₘ weights · (scores − subtrahend) of each row, (h, n).
 
-    On a CPU, the backward pass of torch's batch norm computes this sum without a table of products:
-    it is the gradient of a channel's weight, and each row is passed as a channel.
+    On a CPU, the backward pass of torch's batch norm computes these sums without a table of
+    products: each row is passed as a channel, and its sum is the gradient of the channel's weight.
     """
     if not weights.is_cpu:
         return (weights * (scores - subtrahend[..., None])).sum(dim=-1)

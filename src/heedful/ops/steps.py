@@ -21,8 +21,8 @@ class Steps(NamedTuple):
     scaled: scores · scale, (..., N, M).
     masked: scaled + bias, and −inf for masked pairs, (..., N, M).
     weights: softmax(masked) before dropout, (..., N, M); zero for a query that may attend to no
-        key. `weights` and `context` have the dtype of the inputs, but float32 under CPU autocast.
-    context: weights · value, (..., N, v).
+        key. `weights` and `context` have the dtypes of the results of `heedful.attention`.
+    context: weights (after dropout) · value, (..., N, v).
 
     All are tensors, or NumPy arrays if the inputs were arrays.
     """
@@ -48,7 +48,7 @@ def steps(
 ) -> Steps:
     """Compute attention and return every intermediate result.
 
-    Arguments and errors are the same as in `heedful.attention`.
+    Arguments and errors are those of `heedful.attention`, without `return_weights`.
 
     Returns:
         `Steps(scores, scaled, masked, weights, context)`.

@@ -74,14 +74,14 @@ def streaming_attention(
     Args:
         query, key, value, mask, bias, causal, scale: as in `heedful.attention`.
         statistics: names in `STATISTICS`, defined in `heedful.ops.statistics`: "received",
-            "entropy", "largest", "distance", "self", "previous" and "sink". The first real key of
-            "self", "previous" and "sink" is the first key that some query may attend to.
+            "entropy", "largest", "distance", "self", "previous" and "sink". The last three need
+            the first real key: the first that `Padding` and tensor masks allow for some query.
 
     Returns:
         `Streamed(output, log_sum_exp, statistics)`.
 
     Raises:
-        ArgumentError: shapes that do not fit together, or an unknown statistic.
+        ArgumentError: an unknown statistic, or an error of `heedful.attention`.
 
     >>> query = key = value = torch.eye(3)
     >>> result = streaming_attention(query, key, value, causal=True, scale=1.0)

@@ -15,7 +15,7 @@ from heedful.ops.weight_blocks import Block
 class Top(NamedTuple):
     """The k largest weights of each row in descending order, and their keys, (H, N, k) each.
 
-    If a query may attend to fewer than k keys, its remaining weights are 0 and remaining keys −1.
+    With fewer than k allowed keys, other weights are 0 and keys −1; with none, all weights are NaN.
     """
 
     weights: Tensor
@@ -67,8 +67,8 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest scores of each row in descending order, and their indices.
 
     Among equal scores, lower indices come first; masked scores are in any order. torch.topk returns
-    any of several equal scores. So k + 1 scores are requested: only if the last two are equal can
-    topk have skipped a lower index.
+    any of several equal scores. So k + 1 scores are requested: topk can have skipped a lower index
+    only if the last two of these are equal.
     """
     more, indices = scores.topk(min(k + 1, scores.shape[-1]), dim=-1)
     values, indices = more[..., :k], indices[..., :k]
@@ -85,7 +85,7 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _lowest_of_ties(scores: Tensor, values: Tensor, indices: Tensor) -> Tensor:
-    """Replace the indices (rows, k) of scores equal to the k-th by the lowest such indices."""
+    """Replace the indices (rows, k) whose score equals the k-th by the lowest such indices."""
     k, last = values.shape[-1], values[:, -1:]
     keys = torch.arange(scores.shape[-1], device=scores.device)
     first = keys.where(scores == last, len(keys)).topk(k, dim=-1, largest=False).values

@@ -1,7 +1,7 @@
 """A weight map in blocks of full rows, so that memory does not grow with N × M.
 
-Each block has some queries of some heads, and all keys that these may attend to, so its rows can be
-normalised. Keys that are masked for every query of a block are left out.
+Each block has some queries of some heads, and all keys that these queries may attend to, so rows
+can be normalised. Keys that are masked for every query of a block are left out.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Block(NamedTuple):
     scores: (h, n, m), finite; `MASKED_SCORE` where masked.
     highest, largest: (h, n), the highest score and the largest weight of each row.
     log_sum_above_highest: (h, n), log Σₘ exp(score − highest) of each row, with its sink. The row's
-        log-sum-exp is the sum of this and `highest`; stored apart, both keep their digits.
+        log-sum-exp is `highest` plus this number; stored separately, both keep all their digits.
     empty: (h, n), True for fully masked rows; None if there is no such row.
-    allowed: which pairs of the block may attend.
+    allowed: which keys each query may attend to.
     heads, queries, keys: the part of the map.
     shape: (H, N, M) of the map.
     offset: the position of the map's first query among the keys, see `AttentionInputs.offset`.
@@ -104,7 +104,7 @@ def blocks(
     rows = max(1, min(queries, N, entries // max(1, group * M)))
     size = min(max(entries, group * rows * M), H * N * M)
     buffers = [inputs.query.new_empty(size) for _ in range(2)]
-    if not N:  # only padding: a block without rows, so that each statistic gets its shape
+    if not N:  # a text of only padding: an empty block gives each statistic its shape
         no_keys = Allowed(range(0), [], ahead=False)
         yield _block(inputs, slice(0, H), range(0), no_keys, buffers)
     for start in within[::rows]:
@@ -120,7 +120,7 @@ def _products_per_block(products: int, fit: int, like: Tensor) -> int:
     """Return how many products a block computes at once, if `fit` of them fit into memory.
 
     Blocks get nearly equal sizes. On a CPU each thread computes complete products, so the result is
-    a multiple of the threads: with three products, one of two threads would be idle.
+    a multiple of the threads if possible: with three products, one of two threads would be idle.
     """
     at_once = -(-products // -(-products // max(1, fit)))
     threads = torch.get_num_threads() if like.is_cpu else 1
@@ -149,7 +149,7 @@ def _normalise(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Write the weights; return `highest`, `largest`, `log_sum_above_highest`, `empty` of a block.
 
-    `has_no_empty_row`: no row can be fully masked.
+    `has_no_empty_row` is True if no row can be fully masked.
     """
     if not scores.numel():
         zeros = scores.new_zeros(scores.shape[:2])

@@ -17,10 +17,10 @@ from heedful.errors import ArgumentError
 from heedful.pictures.labels import columns
 from heedful.pictures.style import INK, LETTER, PALE, STRIPES, colours
 
-LEAST = 6.5  # points: smallest size of labels; if more do not fit, some labels are left out
+LEAST = 6.5  # points: smallest size of labels; if not all fit at this size, some are left out
 # Angles of key labels in degrees, and the cell width that each angle needs, in font sizes
 ANGLES = {45: 1.5, 90: 1.15}
-SMALL = 10  # tokens: up to this size, maps show numbers in their cells if they fit
+SMALL = 10  # tokens: maps up to this size show numbers in their cells if the numbers fit
 LEGIBLE = 5.5  # points: numbers smaller than this are left out
 NUMBER = 0.3  # font size of a number, as a fraction of the side of its cell
 SCALES = {
@@ -28,7 +28,7 @@ SCALES = {
     "sqrt": "attention weight, square-root scale",
     "log": "attention weight, logarithmic scale",
 }
-DECADES = 4  # length of a logarithmic scale; smaller weights have its lowest colour
+DECADES = 4  # powers of ten on a logarithmic scale; smaller weights have the lowest colour
 
 
 class Fit(NamedTuple):
@@ -49,8 +49,8 @@ def fit(
 ) -> Fit:
     """Choose the placement of the labels along a map of shape (N, M).
 
-    Placements in order of preference: all labels horizontal; all slanted, smaller if needed; all
-    vertical; some of them, slanted.
+    Placements in order of preference: all labels horizontal; all slanted; all vertical; some of
+    the labels, slanted. Slanted and vertical labels can be smaller than `size`.
 
     Args:
         size: the preferred font size, in points.
@@ -83,7 +83,7 @@ def _size(size: float, letters: float, query: float, key: float) -> tuple[float,
 
 
 def _step(room: float, cell: float) -> int:
-    """Return n such that n cells of `cell` points have space for a label of `room` points."""
+    """Return the smallest n such that n cells of `cell` points hold a label of `room` points."""
     return max(1, math.ceil(room / cell - 1e-9))
 
 
@@ -102,7 +102,7 @@ def draw_map(
         values: (N, M), masked where a query may not attend.
         colours, norm: colour map and norm of the scale.
         cell: the side of a cell, in inches.
-        numbers: whether to write numbers in the cells; None: in small maps, if they are legible.
+        numbers: whether to write numbers in the cells; None: in small maps, if legible.
     """
     N, M = values.shape
     stripe(ax, values, (-0.5, -0.5, M, N))
@@ -132,7 +132,7 @@ def stripe(ax: Axes, values: np.ma.MaskedArray, box: tuple[float, float, float, 
 
 
 def number(value: float) -> str:
-    """Format a value for a cell, in about five characters.
+    """Format a value for a cell, with two decimals or with three significant digits.
 
     >>> number(0.25), number(-0.001), number(-1.5), number(1234.5)
     ('0.25', '0.00', '−1.50', '1.23e+03')
@@ -155,7 +155,7 @@ def _numbers(ax: Axes, image: AxesImage, values: np.ma.MaskedArray, size: float)
 
 
 def _readable(background: np.ndarray) -> str:
-    """Return ink or white, whichever has more contrast (WCAG 2.2, relative luminance)."""
+    """Return ink or white, whichever contrasts more with the background (luminance of WCAG 2.2)."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in background]
     luminance = float(np.dot([0.2126, 0.7152, 0.0722], linear))
     return INK if (luminance + 0.05) / 0.072 > 1.05 / (luminance + 0.05) else "white"
@@ -188,7 +188,7 @@ def draw_borders(
 ) -> None:
     """Draw a line before each query and each key at which another text begins.
 
-    `box` is the rectangle of the map (N, M): left, top, width and height.
+    `box` is the rectangle of the map: left, top, width and height. `shape` is (N, M).
     """
     left, top, width, height = box
     lines = [([left, left + width], [top + height * row / shape[0]] * 2) for row in borders[0]]
@@ -213,13 +213,13 @@ class Scale(NamedTuple):
 def scale_of(
     maps: Sequence[np.ma.MaskedArray], kind: str | None, highest: float | None, small: bool
 ) -> Scale:
-    """Return the colour scale of weight maps; it starts at 0.
+    """Return the colour scale of weight maps; unless it is logarithmic, it starts at 0.
 
     Args:
         maps: the maps of the picture.
         kind: "linear", "sqrt" or "log"; None: linear for small maps, else sqrt. The first weight of
-            a causal map is 1; on a linear scale, weights among many tokens would look like 0.
-        highest: the end of the scale; None: the largest weight, or 1 if that is nearly 1.
+            a causal map is 1; on a linear scale, most weights of many tokens would look like 0.
+        highest: the end of the scale; None: the largest weight, or 1 if this weight is nearly 1.
         small: whether the maps have at most `SMALL` tokens.
 
     Raises:

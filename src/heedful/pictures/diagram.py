@@ -18,7 +18,7 @@ from matplotlib.path import Path
 from heedful.pictures.style import INK, LETTER, QUIET, literal
 
 Point: TypeAlias = tuple[float, float]
-# Fill and edge of each tint: light enough for black text, distinct in print
+# Fill and edge of each tint; tints are light enough for black text, and distinct in print
 TINTS = {
     "sand": ("#fdf3d0", "#c9a227"),
     "teal": ("#d3ece8", "#277f8e"),
@@ -28,7 +28,7 @@ TINTS = {
     "plain": ("#ffffff", "#8c959f"),
 }
 FRAME, RESIDUAL = ("#f6f8fa", "#c4ccd4"), "#d1701f"
-NAME, SMALL = 10.0, 8.0  # points: names of boxes; smaller text
+NAME, SMALL = 10.0, 8.0  # font sizes, in points, of the names of boxes and of small text
 LINE = 0.165  # inches between lines of small text
 CORNER = 0.09
 MARGIN = 0.1
@@ -48,7 +48,7 @@ class Box(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """A line along points with rounded corners, and an arrowhead at its end if `head`.
+    """A line through points, with rounded corners, and with an arrowhead at its end if `head`.
 
     `kind` is "flow", "residual" or "quiet".
     """
@@ -66,7 +66,7 @@ class Sum(NamedTuple):
 
 
 class Label(NamedTuple):
-    """A text at a point; `side` is "left", "right" or "center" of the point.
+    """A text beside a point or centred on it; `side` is "left", "right" or "center".
 
     `kind` is "quiet", "residual" (both small) or "strong".
     """
@@ -79,7 +79,7 @@ class Label(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A frame behind other items; `times` ("× 4") and small lines of text are beside it."""
+    """A frame behind other items; `times` ("× 4") and small lines of text are at its `side`."""
 
     left: float
     bottom: float
@@ -95,8 +95,8 @@ class Frame(NamedTuple):
         return self.left - 0.12 if self.side == "left" else self.left + self.width + 0.12
 
 
-RADIUS = 0.11  # of a sum
-START = {"right": 0.0, "left": -1.0, "center": -0.5}  # left end of a text, in widths of the text
+RADIUS = 0.11  # of the circle of a sum
+START = {"right": 0.0, "left": -1.0, "center": -0.5}  # left end of a text, in text widths
 ALIGNMENT = {"right": "left", "left": "right", "center": "center"}
 
 

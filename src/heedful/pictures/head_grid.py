@@ -44,21 +44,21 @@ def draw(
     values: bool | None = None,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """Draw blocks of maps below each other, on a common scale.
+    """Draw blocks of maps below each other, with a common colour scale.
 
     Args:
         blocks: rows of maps; the maps of a block have the same shape.
-        scale: of all maps; for attention weights "linear", "sqrt" or "log", by default linear up to
-            10 tokens, else sqrt.
-        highest: the end of a scale of weights; default: the largest weight, or 1 if nearly 1.
+        scale: the scale of all maps: a `Scale`, or for attention weights "linear", "sqrt" or "log".
+            Default: linear up to 10 tokens, else sqrt.
+        highest: the end of a scale of weights; default: the largest weight, or 1 if it is nearly 1.
         title: above the maps.
         size: the width in inches; default 9, and more for many heads.
-        values: whether to write numbers in the cells; default: up to 10 tokens, if they fit.
+        values: whether to write numbers in the cells; default: up to 10 tokens, if numbers fit.
         notes: lines of text below the maps.
 
     Raises:
-        ArgumentError: `values=True`, but the cells are too small; too many maps for a picture; or
-            an unknown scale.
+        ArgumentError: `values=True`, but the cells are too small; too many maps for a picture; a
+            size or `highest` out of range; or an unknown scale.
     """
     if not isinstance(scale, Scale):
         is_small = max(max(block.frame.shape) for block in blocks) <= SMALL
@@ -169,7 +169,7 @@ class _Page(NamedTuple):
         self.text(layout.left, top + layout.height, f"{block.axes[1]} →", 8, va="top")
 
     def _small(self, block: Block, layout: Layout, top: float) -> None:
-        """Draw all maps of a line on the same axes, in inches."""
+        """Draw all maps of a line on the same axes, whose unit is an inch."""
         width, height, pitch = layout.width, layout.map_height, layout.width + layout.gap
         for i, head in enumerate(block.heads):
             self.text(layout.left + i * pitch + width / 2, top + HEADS - 0.05,

@@ -1,9 +1,9 @@
 """Text for pictures: short labels of tokens, with only characters that a font can draw.
 
-For a character without a glyph, matplotlib draws an empty box and warns. Here its code point is
-written instead, so that tokens stay distinguishable. The labels of a sequence are all different:
-repeated tokens, tokens with undrawable characters and tokens with equal shortened labels get their
-position, counted from 0, in small digits.
+For a character without a glyph, matplotlib draws an empty box and warns. Here `drawable` writes its
+code point instead, and `names` writes □. All labels that `names` returns are different: repeated
+tokens, tokens with undrawable characters and tokens with equal shortened labels get their position,
+counted from 0, in small digits.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def drawable(text: str) -> str:
         text: any text, including control characters and lone surrogates.
 
     Returns:
-        The text with `U+0007` for such a character, or `U+0007 0008` for several in a row,
-        separated by spaces.
+        The text with `U+0007` in place of such a character, or `U+0007 0008` in place of two in
+        a row, separated from the text by spaces.
 
     >>> drawable("price: $5")
     'price: $5'
@@ -72,7 +72,7 @@ def drawable(text: str) -> str:
 
 
 def hint(texts: Iterable[str]) -> str | None:
-    """Return advice on missing fonts, or None if all characters can be drawn.
+    """Return advice on missing fonts, or None if all printable characters can be drawn.
 
     >>> hint(["attention", "é"]) is None
     True
@@ -182,7 +182,7 @@ def names(tokens: Sequence[str], limit: int = LONGEST) -> list[str]:
         numbered(name, i, limit) if count[name] > 1 or drawn != token else name
         for i, (name, drawn, token) in enumerate(zip(plain, drawable_tokens, tokens, strict=True))
     ]
-    if len(set(labels)) < len(labels):  # equal to a token that itself ends in small digits
+    if len(set(labels)) < len(labels):  # some token itself ends in small digits
         return [numbered(name, i, limit) for i, name in enumerate(plain)]
     return labels
 
@@ -212,7 +212,7 @@ def borders(tokens: Sequence[str]) -> list[int]:
 
 
 def position_labels(count: int, size: int = 1) -> list[str]:
-    """Return labels with the position of each item, or of the first item of each cell of `size`.
+    """Return labels with the position of each item, or of the first item of every `size` items.
 
     >>> position_labels(3), position_labels(3, 16)
     (['0', '1', '2'], ['0', '16', '32'])

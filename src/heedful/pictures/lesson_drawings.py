@@ -60,8 +60,8 @@ def points(
             the point with the same index in every further group.
         names: names of the first group's points.
         axes: labels of the x axis and the y axis.
-        arrows: pairs of points of the first group.
-        beside: the side by name, "below", "left" or "right"; default "above" the point.
+        arrows: pairs (start, end) of indices of points of the first group.
+        beside: for a name, its side of the point: "below", "left" or "right"; default "above".
 
     >>> figure = points({"": [[0.2, 0.1], [0.9, 0.1]]}, ["queen", "king"],
     ...                 axes=("first", "third"), arrows=[(1, 0)])
@@ -108,7 +108,7 @@ def boxes(shapes: Mapping[str, tuple[int, int]]) -> Figure:
 
 
 def heads(words: Sequence[str], heads: int, width: int) -> Figure:
-    """Draw a table of words whose columns are split into heads, and each head's part beside it.
+    """Draw a table of words whose columns are split into heads. Beside it, draw each head's part.
 
     >>> [text.get_text() for text in heads(["a", "b"], 3, 4).axes[0].texts][-1]
     '2 words × 12'
@@ -225,7 +225,7 @@ def bars(panels: Mapping[str, Numbers], names: Sequence[str], *, across: str) ->
     """Draw probabilities as bars, in panels with a common scale; a dot marks a probability of 0.
 
     Args:
-        panels: for each panel, a probability for each name, the first on top.
+        panels: for each panel, a probability for each name; the first bar is on top.
         names: names of the bars.
         across: label of the x axis.
 
@@ -299,7 +299,7 @@ def _quiet(ax: Axes, across: str, up: str) -> None:
 
 
 def _cells(ax: Axes, corner: tuple[float, float], shape: tuple[int, int], colour: str) -> None:
-    """Draw the cells of a table; `corner` is its upper left corner."""
+    """Draw the cells of a table; `corner` is the table's upper left corner."""
     left, top = corner
     for row in range(shape[0]):
         for column in range(shape[1]):

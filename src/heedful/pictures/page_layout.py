@@ -1,6 +1,6 @@
 """Layout of a grid of maps on a page, with sizes in inches.
 
-The layout is planned before the maps are computed, so that no map has more cells than are visible.
+The layout is planned before the maps are computed, so that no map gets more cells than can be seen.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CELL = 0.6  # largest side of a cell
 LARGEST = 6.0  # largest side of a map
 ENOUGH = 1.1  # smallest width of a map if only some of its tokens have labels
 LEAST = 0.3  # smallest side of a map without token labels
-LONGEST = 250.0  # largest side of a picture, since saved files have 200 dots per inch
+LONGEST = 250.0  # largest side of a picture; a saved file then has 50,000 dots along it
 GROWN = 40.0  # largest width of a picture that is enlarged so that numbers fit into the cells
 APART = 200  # maximum number of maps with token labels
 LINE = 4  # heads per line for a single layer, if no arrangement shows every label
@@ -33,10 +33,10 @@ HEADS = 0.24  # height of the head numbers above the maps
 
 
 class Frame(NamedTuple):
-    """The shape of a block: the number of lines, of maps in each line, and the maps' shape (N, M).
+    """The shape of a block: numbers of lines and of maps per line, and the shape (N, M) of a map.
 
-    queries, keys, name, axis: widths in columns of the longest query label, the longest key label,
-    the longest name of a line, and the name of the vertical axis, left of the first map.
+    queries, keys, name, axis: the widths, in text columns, of the longest query label, of the
+    longest key label, of the longest name of a line, and of the name of the vertical axis.
     """
 
     lines: int
@@ -49,7 +49,7 @@ class Frame(NamedTuple):
 
 
 class Line(NamedTuple):
-    """The maps of a call: a map for each head of the block, None if the call lacks the head."""
+    """The maps of a call of attention, one for each head of the block; None for a missing head."""
 
     name: str
     maps: Sequence[np.ma.MaskedArray | None]
@@ -59,8 +59,8 @@ class Block(NamedTuple):
     """Lines of maps with the same shape and axes.
 
     heads: the number or the name of each column. queries, keys: labels of a map's N rows and M
-    columns. axes: names of the vertical and the horizontal axis. borders: the rows, and the
-    columns, at which another text begins. full_shape: (N, M) before the maps were pooled.
+    columns. axes: names of the vertical and the horizontal axis. borders: the rows and the
+    columns at which another text begins. full_shape: (N, M) before the maps were pooled.
     """
 
     lines: Sequence[Line]
@@ -116,7 +116,7 @@ class Layout(NamedTuple):
 
 
 def cells(frame: Frame, size: float | None = None) -> int:
-    """Return the maximum number of cells for the longer side of a map in this block.
+    """Return the maximum number of cells along the longer side of a map in this block.
 
     >>> cells(Frame(4, 4, (1000, 1000))), cells(Frame(48, 64, (1000, 1000)))
     (244, 64)
@@ -131,11 +131,11 @@ def plan(frames: Sequence[Frame], size: float | None, values: bool | None) -> li
 
     Args:
         frames: the shapes of the blocks.
-        size: the width of the picture; None: as needed.
+        size: the width of the picture; None: the default, or wider if needed.
         values: whether numbers must fit into the cells.
 
     Raises:
-        ArgumentError: the numbers do not fit, or the picture would be too large.
+        ArgumentError: the numbers do not fit, or the picture is too large or too small.
     """
     _check_size(size)
     layouts = [_layout(frame, size, bool(values)) for frame in frames]
@@ -146,7 +146,7 @@ def plan(frames: Sequence[Frame], size: float | None, values: bool | None) -> li
         raise ArgumentError(
             f"a picture of {lines:,} lines of {max(frame.heads for frame in frames):,} maps",
             expected=f"at most {LONGEST:g} inches in height and width",
-            remedy="choose fewer layers or heads, or a single pass",
+            remedy="draw fewer layers or heads, or a single pass",
         )
     if values:
         for frame, layout in zip(frames, layouts, strict=True):
@@ -181,9 +181,9 @@ def _layout(frame: Frame, size: float | None, values: bool = False) -> Layout:
 
 
 def _wrapped(frame: Frame, size: float | None, values: bool) -> Layout:
-    """Arrange the heads of a single layer in the longest equal lines with every label readable.
+    """Arrange one layer's heads in equal lines, the longest in which every label is readable.
 
-    A line has at least three maps, unless they are wide or there are fewer heads.
+    A line has at least three maps, unless the maps are wide or there are fewer heads.
     """
     min_cols = 1 if frame.shape[1] >= 2 * frame.shape[0] else min(3, frame.heads)
     divisors = [cols for cols in range(min_cols, frame.heads + 1) if frame.heads % cols == 0]
@@ -238,7 +238,7 @@ def _share(lines: int) -> float:
 def _sides(shape: tuple[int, int], room: float, limit: float) -> tuple[float, float]:
     """Return width and height of a map at most `room` wide, with square cells if possible.
 
-    The height is at most `limit`, or the width if that is larger.
+    The height is at most the larger of `limit` and the width.
     """
     N, M = shape
     ratio = _ratio(shape)

@@ -1,7 +1,7 @@
 """Plots of attention weights, scores, positional tables and vectors.
 
-Every function returns a new `matplotlib.figure.Figure`, without pyplot and its global state. In
-maps, rows are queries and columns are keys.
+Every function except `save` returns a new `matplotlib.figure.Figure`, without pyplot's global
+state. In maps, rows are queries and columns are keys.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def heatmaps(
 ) -> Figure:
     """Draw attention weights as heat maps side by side.
 
-    All maps have the same scale, from 0 to the largest weight, or to 1 if that is nearly 1.
+    All maps have the same scale, from 0 to the largest weight, or to 1 if that weight is nearly 1.
 
     Args:
         weights: arrays (N, M), one for each head; rows are queries, columns are keys.
@@ -62,7 +62,7 @@ def heatmaps(
         colour follows the square root of the weight, so that small weights are distinguishable.
 
     Raises:
-        ArgumentError: no maps, or a shape that does not match the tokens.
+        ArgumentError: no maps, a map without a title, or a shape that does not match the tokens.
 
     >>> weights = np.array([[1.0, 0.0], [0.25, 0.75]])
     >>> figure = heatmaps([weights], ["red", "sky"], titles=["head 0"], allowed=np.tri(2) > 0)
@@ -97,8 +97,8 @@ def scores(
 
     Args:
         scaled: scores (N, M) after scaling, before the mask.
-        masked: the same with −inf in masked cells, which are striped. None: no mask, so only one
-            map is drawn.
+        masked: the scaled scores with −inf in masked cells, which are striped. None: no mask, so
+            only one map is drawn.
         tokens: the tokens of the N queries.
         key_tokens: the tokens of the M keys; default: `tokens`.
         title: above the maps.
@@ -198,7 +198,7 @@ def vectors(
     """Draw tables of vectors on a common scale; a row is a token, a column a dimension.
 
     Blue is below 0 and red above. Outliers are clipped to the ends of the scale, so that other
-    numbers are distinguishable. In this case the colour bar has arrows.
+    numbers are distinguishable. If any are clipped, the colour bar has arrows.
 
     Args:
         tables: arrays (N, width), of any widths.
@@ -207,7 +207,7 @@ def vectors(
         title: above the tables.
 
     Raises:
-        ArgumentError: no tables, or a number of rows that differs from the number of tokens.
+        ArgumentError: no tables, or a table whose rows are not as many as its tokens.
 
     >>> figure = vectors([np.eye(2, 3)], [["red", "sky"]], titles=["embeddings"])
     >>> figure.axes[0].images[0].get_array().shape
@@ -256,7 +256,7 @@ def _limit(tables: Sequence[np.ndarray]) -> tuple[float, bool]:
 
 
 def _label_rows(ax: Axes, names: Sequence[str], height: float) -> None:
-    """Label as many rows as fit into a table of this height, in inches."""
+    """Label as many rows as fit into a table of `height` inches, evenly spaced."""
     if not names:
         ax.set_yticks([])
         return

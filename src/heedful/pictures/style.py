@@ -70,7 +70,7 @@ def name_ends(ax: Axes, ends: Iterable[tuple[float, str, str]], gap: float) -> N
 def spread(heights: Sequence[float], gap: float) -> list[float]:
     """Move heights (ascending, from 0 to 1) so that neighbours are at least `gap` apart.
 
-    First heights move up where needed; then heights move down so that none exceeds 1.
+    Heights that are too close first move up; then heights move down until none exceeds 1.
 
     >>> spread([0.2, 0.25, 0.98, 1.0], 0.1)
     [0.2, 0.3, 0.9, 1.0]
@@ -88,7 +88,7 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
 def bar(
     figure: Figure, mappable: ScalarMappable, meaning: str, extend: Any = "neither", **axes: Any
 ) -> None:
-    """Draw a colour bar labelled `meaning`; `extend` adds arrows at ends that numbers exceed.
+    """Draw a colour bar labelled `meaning`, with arrows at the ends `extend`, which numbers exceed.
 
     `axes` is `cax`, the axes to draw the bar in, or `ax`, the axes to take space from.
     """
@@ -123,7 +123,7 @@ def square_root_marks(highest: float) -> list[float]:
 
 
 def head(figure: Figure, title: str | None, inset: float = 0.0) -> None:
-    """Draw the title of a figure, `inset` inches below its upper edge, shortened to its width."""
+    """Draw a figure's title, shortened if needed, `inset` inches below the figure's upper edge."""
     if title is not None:
         letters = int(figure.get_figwidth() * 72 / (13 * LETTER))  # bold is a little wider
         text = shorten(drawable(" ".join(title.split())), letters)
@@ -134,7 +134,7 @@ def head(figure: Figure, title: str | None, inset: float = 0.0) -> None:
 
 
 def figure(width: float, height: float) -> Figure:
-    """Return a white figure, in inches, with a constrained layout."""
+    """Return a white figure of this size, in inches, with a constrained layout."""
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 

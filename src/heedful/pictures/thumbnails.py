@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 from PIL import Image  # a dependency of matplotlib
 
-LEVELS = 64  # colours of weights; then the palette has colours for masked cells and background
+LEVELS = 64  # colours of weights; two more colours of the palette follow
 MASKED, BACKGROUND = LEVELS, LEVELS + 1
 GREY, WHITE = (208, 213, 218), (255, 255, 255)
 IN_A_LINE = 16  # maps per line
@@ -19,13 +19,13 @@ LOWEST = 8  # pixels: smallest height of a map
 
 
 def strip(maps: Sequence[np.ma.MaskedArray], side: int) -> tuple[str, int, int]:
-    """Draw maps side by side; return a `data:` URL, and its width and height in pixels.
+    """Draw maps side by side; return a `data:` URL, and the picture's width and height in pixels.
 
     Colours follow the square root of the weight, from 0 to 1; masked cells are grey.
 
     Args:
         maps: arrays of the same shape (n, m), with n and m at most `side`.
-        side: the longer side of a map, in pixels.
+        side: the upper limit of the longer side of a map, in pixels.
 
     >>> url, width, height = strip([np.ma.masked_array(np.eye(4))] * 3, 16)
     >>> url[:22], width, height

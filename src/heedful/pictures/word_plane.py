@@ -17,10 +17,10 @@ POINT = "#277f8e"
 ARROW = {"arrowstyle": "-|>", "color": "#d1701f", "linewidth": 1.4, "shrinkA": 7, "shrinkB": 7}
 LEADER = {"arrowstyle": "-", "color": QUIET, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
 LONGEST = 24  # columns of a name
-# Offsets of a name from its point, in points, in the order in which they are tried
+# Offsets of a name from its word's point, in 1/72 inch, in the order in which they are tried
 SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (0.8, 0.8), (-0.8, 0.8), (0.8, -0.8), (-0.8, -0.8))
 OFFSETS = [(distance * x, distance * y) for distance in (7, 14, 24, 36) for x, y in SIDES]
-NEAR = 10  # points: a name at a larger offset gets a line to its point
+NEAR = 10  # a name at a larger offset gets a line to its word's point
 
 
 def words(
@@ -36,7 +36,7 @@ def words(
     Args:
         coordinates: (n, 2).
         labels: n names.
-        shares: the fraction of the variance along each axis.
+        shares: the fraction of the variance along each of the two axes.
         arrows: pairs of indices of points, (start, end).
         title: above the plot.
     """
@@ -74,7 +74,7 @@ def _place_names(
 ) -> None:
     """Place each name at the offset in `OFFSETS` where it overlaps least with other items."""
     points = ax.transData.transform(positions)
-    pixels = ax.figure.dpi / 72  # per point
+    pixels = ax.figure.dpi / 72  # per 1/72 inch
     occupied = _boxes(points, 4)
     for a, b in arrows:
         occupied = np.vstack([occupied, _boxes(np.linspace(points[a], points[b], 60), 2)])
