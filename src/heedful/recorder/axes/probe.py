@@ -119,7 +119,7 @@ class Probing:
         return self._decode(texts, run_changed)
 
     def _positions(self) -> list[list[QueryKeyPair]]:
-        """Return for each call and axis of its module's inputs the position of each query and key."""
+        """Return for each call the position of each query and key along each axis of inputs."""
         inputs: dict[Run, ModelInputs] = {}
 
         def copy_inputs(run: Run, module_inputs: ModelInputs) -> None:

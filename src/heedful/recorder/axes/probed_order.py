@@ -1,8 +1,8 @@
 """Names the axes of a map by the texts and positions on which its queries and keys depend.
 
 `probe` finds the text on which each query and key depends and, along each axis of the module's
-inputs, the position. Along an axis of texts, the text changes. Along parts of a text, the positions of
-keys change; along queries, only the positions of queries; along heads, nothing changes. An axis
+inputs, the position. Along an axis of texts, the text changes. Along parts of a text, the positions
+of keys change; along queries, only the positions of queries; along heads, nothing changes. An axis
 that joins several of these, as (texts × heads), is split into its factors.
 """
 

@@ -288,7 +288,7 @@ class Tape(TorchDispatchMode):
     def _report(
         self, factors: tuple[Tensor, Tensor], weights_index: int, result: Tensor | None
     ) -> None:
-        """Report weights, `factors[weights_index]`, times values as a call, if the weights are a map."""
+        """Report `factors[weights_index]` times values as a call, if these weights are a map."""
         weights, value = factors if weights_index == 0 else (factors[1].mT, factors[0].mT)
         view = self._view(weights)
         softmax = None if view is None else view.step.softmax
