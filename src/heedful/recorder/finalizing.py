@@ -56,7 +56,7 @@ class Finalizer:
     @torch.inference_mode(False)
     @torch.no_grad()
     def __call__(self, pending: PendingCall, call: ArrangedCall | None = None) -> Capture | None:
-        """Return the capture of a call; None if the call fails. `call`, if passed, is arranged."""
+        """Return the capture of a call; None if the call fails. `call`: the arranged call, or None."""
         if pending.pass_index != self._pass:
             self._begin_pass(pending.pass_index)
         try:
@@ -84,7 +84,7 @@ class Finalizer:
         observed, evidence = call.observed, call.evidence
         weights = None if call.weights is None else call.weights()
         self._masks.split(observed)
-        if self.heads is not None and pending.observed.axes != AXES:  # else already done
+        if self.heads is not None and pending.observed.axes != AXES:  # else already selected
             check_heads(self.heads, H := observed.query.shape[1], pending.name)
             observed = observed.of_heads(self.heads)
             if weights is None:

@@ -164,7 +164,7 @@ class ModuleStack:
 
     @property
     def text_frame(self) -> Frame:
-        """The call of the outermost model of heedful or transformers, else of the whole pass."""
+        """The call of the outermost model of heedful or transformers, or else `root`."""
         library_frame = None if self.is_library_model else self._library_frame
         return library_frame or self.root or self.frames[0]
 

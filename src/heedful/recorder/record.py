@@ -84,7 +84,7 @@ def record(
 
     Raises:
         ArgumentError: an invalid argument, or a model whose attention is not a map.
-        HeedfulError: a model of a version of transformers before 5.
+        HeedfulError: a model of transformers in a version before 5, which has no door.
         SaveError: the budget is exceeded and the disk is full.
 
     >>> from heedful.models import GPT, GPTConfig

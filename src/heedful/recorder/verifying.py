@@ -257,7 +257,7 @@ def _fits(order: Order, cells: Cells, widths: Collection[int]) -> bool:
 
 
 def _compare_texts(capture: Capture, row_texts: Tensor) -> None:
-    """Refute each sequence of a call that depends on another text than its index implies. If the
+    """Refute the sequences of a call that depend on other texts than their indices imply. If the
     call is one of a loop over texts, set its first text. `row_texts`: the text of each query."""
     S, parts = len(capture.query), capture.parts
     probed = [{int(text) for text in row.unique() if text != NONE} for row in row_texts.view(S, -1)]

@@ -92,7 +92,7 @@ def order_from_pattern(pattern: str, cells: Cells, texts: int | None) -> Order:
     else:
         raise ArgumentError(
             f"axes {pattern!r} for scores {cells.shape}",
-            expected="besides d, one axis for each axis of the scores except that of the keys",
+            expected="one axis, besides d, for each axis of the scores except that of the keys",
         )
     axes: list[Joined] = [[(size, KEYS if axis == cells.along_keys else QUERIES)]
                           for axis, size in enumerate(cells.shape)]  # fmt: skip
@@ -111,7 +111,7 @@ def _joined(pattern: str, letters: list[str], size: int, texts: int | None) -> J
     divisor = sizes.get("b") or 1
     if len(unknown) != 1 or size % divisor:
         raise ArgumentError(
-            f"axes {pattern!r} for an axis of {size} and {texts or 'an unknown number of'} texts",
+            f"axes {pattern!r} for an axis of size {size} and {texts or 'unknown'} texts",
             expected="at most one letter of unknown size on each axis",
             remedy="split the axis in the model, or record one text at a time",
         )

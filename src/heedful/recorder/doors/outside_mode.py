@@ -15,7 +15,7 @@ import torch
 KEYS = torch._C.DispatchKey
 AUTOCAST = [key for name, key in vars(KEYS).items() if name.startswith("Autocast")]
 NESTED = [key for name, key in vars(KEYS).items() if name.startswith("NestedTensor")]
-# Kernels that call operations under autocast. Of 800 kernels, only these differ inside a mode
+# Kernels that call operations under autocast. Of 800, only these have other results in a mode
 CALLS_AUTOCAST = {
     "_trilinear", "affine_grid_generator", "linalg_pinv", "_sparse_addmm",
     "_transformer_encoder_layer_fwd", "_native_multi_head_attention",

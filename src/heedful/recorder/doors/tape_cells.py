@@ -25,7 +25,7 @@ class Cells:
 
     kinds: `QUERIES`, `KEYS`, `BATCH` or `ONE` for each axis; exactly one is `KEYS`.
     shape: the sizes of the axes, without columns that belong to no key, such as a sink's.
-    queries, keys: the row of `query` and of `key` for each cell; size 1 on axes of equal rows.
+    queries, keys: for each cell, its row of `query` and `key`; size 1 where the row is constant.
     query, key: all queries and all keys, (rows, d).
     is_transposed: whether the model multiplied keys by queries, and not queries by keys.
     """

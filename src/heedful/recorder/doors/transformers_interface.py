@@ -68,7 +68,7 @@ def _patch() -> Iterator[None]:
             lse = None
             with ExitStack() as stack:
                 reports = [r for r, claim in tuple(_listeners) if stack.enter_context(claim())]
-                # eager attention has no sums; for a single query they save no time
+                # eager attention has no sums; for a single query, sums save no time
                 has_rows = not (tensors and tensors[0].shape[2] == 1)
                 if reports and implementation != "eager" and has_rows:
                     lse = stack.enter_context(LogSumExpMode())
