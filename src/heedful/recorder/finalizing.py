@@ -56,7 +56,7 @@ class Finalizer:
     @torch.inference_mode(False)
     @torch.no_grad()
     def __call__(self, pending: PendingCall, call: ArrangedCall | None = None) -> Capture | None:
-        """Return the capture of a call; None if the call fails. `call`: the arranged call, or None."""
+        """Return the capture of a call; None if it fails. `call`: the arranged call, if known."""
         if pending.pass_index != self._pass:
             self._begin_pass(pending.pass_index)
         try:

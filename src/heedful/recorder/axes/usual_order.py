@@ -106,7 +106,7 @@ def usual_order(cells: Cells, sizes: Sizes) -> tuple[Order, Layout]:
 
 
 def _fitting(axes: list[int], width: int, sizes: Sizes) -> tuple[list[Joined], str]:
-    """Return the roles of the batch axes, whose heads must fit the widths, and a reason to doubt."""
+    """Return the roles of the batch axes, with heads that fit `sizes`, and a reason to doubt."""
 
     def fits(heads: int, times: int = 1) -> bool:
         return not sizes.widths or width == 1 or heads * width / times in sizes.widths
