@@ -70,7 +70,7 @@ def probed_order(cells: Cells, query_codes: Codes, key_codes: Codes, texts: int)
 
 
 def _tables(cells: Cells, query_codes: Codes, key_codes: Codes, texts: int) -> _Tables:
-    """Arrange the codes by the axes of a map; raise `UnsettledError` if rows mix texts."""
+    """Arrange codes by the axes of a map; raise `UnsettledError` unless each row has one text."""
     along = cells.along_keys
     queries = cells.queries.expand([1 if a == along else n for a, n in enumerate(cells.shape)])
     queries = queries.squeeze(along)
