@@ -139,7 +139,7 @@ def test_axes_that_are_not_a_mapping_raise_one_line(axes):
 @pytest.mark.parametrize(
     ("letters", "words"),
     [
-        ("(h b) n d", "for scores (5, 3, 4, 4); expected one axis of queries"),
+        ("(h b) n d", "for scores (5, 3, 4, 4); expected one axis, besides d,"),
         ("(h w) b n d", "for an axis of size 5 and 5 texts"),
         ("b (h w) n d", "for an axis of size 3 and 5 texts"),
         ("h (b w) n d", "for an axis of size 3 and 5 texts"),

@@ -1,4 +1,4 @@
-"""Floor 3: records the attention of any PyTorch model while it runs; imports `ops`, no model."""
+"""Floor 3: records the attention of any PyTorch model in its forward passes."""
 
 from heedful.recorder.record import record
 

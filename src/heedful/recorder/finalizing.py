@@ -1,7 +1,7 @@
-"""Turns each `PendingCall` into a `Capture` when the recording is first read.
+"""Turns each `PendingCall` into a `Capture` when the recording is read; with a budget, at once.
 
-The forward pass only waits for copies of queries, keys and a few rows of the output. Axes, padding,
-mask structure, kind and token ids are determined later, in the order of the calls.
+The forward pass waits only for copies of queries, keys, masks and some rows of the output. Axes,
+padding, mask structure, kind and token ids are determined later, in the order of the calls.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from heedful.recording.tolerance import TOLERANCE
 from heedful.recording.unpadded import RealTokens, distinct
 
 NO_NUMBERS = "some queries or keys are NaN or infinite, which each kernel treats in its own way"
-# Errors such as a timeout, which the call did not cause: the next access finalizes it again
+# Errors that no call causes, such as a timeout: the next access finalizes the same call again
 TRANSIENT = (MemoryError, OSError)
 
 
 class Finalizer:
-    """Turns the pending calls of a recording into captures, in their order. For a call that fails,
+    """Turns the pending calls of a recording into captures, one after another. If a call fails,
     `miss` is called with the name of its module and the error."""
 
     def __init__(self, options: Options, miss: Callable[[str, Exception], None]) -> None:
         self.axes, self.heads, self.dtype = options.axes, options.heads, options.dtype
         self.miss = miss
         self._token_ids = TokenIds()
-        # by module: the number of keys and the pass of its last call
+        # for each module, the number of keys in its last call, and the pass of this call
         self._lengths: dict[str, tuple[int, int]] = {}
         self._begin_pass(-1)
 
@@ -51,12 +51,12 @@ class Finalizer:
         self._pass, self._masks = pass_index, Masks()
         self._tokens: list[tuple[tuple, tuple, list[RealTokens]]] = []
         self._ids: dict[tuple, tuple[Ids, object]] = {}
-        self._loop_texts: Counter[str] = Counter()  # texts in a loop so far, by module
+        self._loop_texts: Counter[str] = Counter()  # by module: texts so far, in a loop over texts
 
     @torch.inference_mode(False)
     @torch.no_grad()
     def __call__(self, pending: PendingCall, call: ArrangedCall | None = None) -> Capture | None:
-        """Return the capture of a call, arranged as in `call` if passed; None for an error."""
+        """Return the capture of a call; None if it fails. `call`: the arranged call, if known."""
         if pending.pass_index != self._pass:
             self._begin_pass(pending.pass_index)
         try:
@@ -68,10 +68,10 @@ class Finalizer:
             return None
 
     def _arrange(self, pending: PendingCall) -> ArrangedCall:
-        """Arrange a call; with fewer texts than the batch, it is part of a loop over texts."""
+        """Arrange a call. If it has fewer texts than the batch, it is one of a loop over texts."""
         call = arrange(pending, self.axes)
         texts, _ = pending.inputs.texts(pending.observed.query.shape[-2])
-        is_batch = call.layout.word == "told" and call.texts > 1  # more reliable than inputs
+        is_batch = call.layout.word == "told" and call.texts > 1  # more reliable than the inputs
         if not texts or call.parts > 1 or call.texts >= texts or is_batch:
             return call
         first = min(self._loop_texts[pending.name], texts - call.texts)
@@ -124,10 +124,10 @@ class Finalizer:
         _, _, N, M = call.shape
         is_of_layer = call.door == MULTIHEAD and call.cross is False and N == M
         if is_of_layer and real.keys is None and call.mask is not None:
-            real = TokenMasks(visible_keys(call))  # hooks do not receive the padding mask
-        cached = pending.inputs.cached  # a cache with more slots has empty ones after its tokens
+            real = TokenMasks(visible_keys(call))  # no hook receives a fused layer's mask
+        cached = pending.inputs.cached  # tokens in the cache; any further slots are empty
         is_full = parts > 1 or (cached is not None and cached + N >= M)
-        # compared by id(); the tables are stored so that their ids stay valid
+        # tables are compared by id(), and stored so that the ids stay valid
         tables = (call.mask, call.bias, real.keys, real.queries)
         key = (*map(id, tables), *call.shape, call.cross, is_full)
         tokens = next((shared for other, _, shared in self._tokens if other == key), None)
@@ -137,14 +137,14 @@ class Finalizer:
         return tokens
 
     def _kind(self, pending: PendingCall, observed: Observed, tokens: list[RealTokens]) -> str:
-        """Return the kind of a call; keys that grow by the number of queries are a cache."""
+        """Return the kind of a call. If its keys grow by the number of queries, it has a cache."""
         N, name, pass_index = observed.shape[2], pending.name, pending.pass_index
         # the number of keys without the empty slots of a cache
         M = max((real.keys.numel() for real in distinct(tokens)), default=0)
         kind = kind_of(observed, name, tokens)
         last_M, last_pass = self._lengths.get(name, (M, pass_index))
         self._lengths[name] = M, pass_index
-        # several queries in the same pass may be pooled tokens instead
+        # in the same pass, several queries may be pooled tokens, and not new tokens of a cache
         may_grow = N == 1 or pass_index > last_pass
         has_grown = may_grow and 0 < M - last_M == N * max(1, pass_index - last_pass)
         return "causal" if kind == "cross" and not observed.cross and has_grown else kind
@@ -152,7 +152,7 @@ class Finalizer:
     def _ids_of(
         self, pending: PendingCall, observed: Observed, tokens: list[RealTokens], kind: str
     ) -> Ids:
-        """Return the token ids of queries and keys by position."""
+        """Return the token ids at the positions of the queries and of the keys."""
         # all layers of the encoder, or of the decoder, that share a mask have the same ids
         inputs, in_decoder = pending.inputs, pending.in_decoder
         key = kind, *observed.shape, in_decoder, id(tokens), observed.cross, inputs.number
@@ -162,18 +162,18 @@ class Finalizer:
 
 
 def _is_finite(table: Tensor) -> bool:
-    """Whether the sum of all numbers is finite, which is faster than a test of each number."""
+    """Whether all numbers are finite. To test their sum is faster than to test each number."""
     return bool(table.sum(dtype=torch.promote_types(table.dtype, torch.float32)).isfinite())
 
 
 def _is_near(observed: Observed, weights: Tensor, tokens: list[RealTokens], near: float) -> bool:
-    """Whether the attention inputs reproduce the weights of the tape for all real queries."""
+    """Whether query, key, scale, mask and bias reproduce the weights of all real queries."""
     rows = torch.cat([real.queries for real in distinct(tokens)]).unique()
     return tape_inputs.is_near(observed, weights, rows, near)
 
 
 def _with_weights(tokens: list[RealTokens], weights: Tensor) -> list[RealTokens]:
-    """Return the tokens, without each mask that hides a nonzero weight."""
+    """Return the tokens; drop each mask that hides a nonzero weight."""
     checked: dict[int, RealTokens] = {}
     for sequence, real in enumerate(tokens):
         if id(real) in checked:

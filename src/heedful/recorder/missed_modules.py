@@ -9,7 +9,7 @@ from typing import Any
 
 from heedful.recording.module_names import Modules, is_in, plain_name
 
-NO_ATTENTION = "Output|Norm|Mask|Embed|Pool|Config|Bias|Dropout"  # such as AttentionOutput
+NO_ATTENTION = "Output|Norm|Mask|Embed|Pool|Config|Bias|Dropout"  # as in AttentionOutput
 ATTENTION_NAME = re.compile(rf"att(entio)?n(?!.*({NO_ATTENTION}))", re.I)
 # Names of children or parameters that project to queries and keys
 PROJECTIONS = (
@@ -20,18 +20,18 @@ PROJECTIONS = (
 )  # fmt: skip
 NOTHING = (
     "no scaled_dot_product_attention, no nn.MultiheadAttention, no softmax and product after it, "
-    "or only in a method that was called directly, and not as model(...); linear and graph "
-    "attention and state spaces have no map of queries × keys"
+    "or these only in a method that was called directly, and not as model(...); linear attention, "
+    "graph attention and state-space models have no map of queries × keys"
 )
 
 
 def modules_without_calls(
     modules: Modules, ran: Collection[str], reported: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the name of each attention module that ran without a recorded call, and a reason.
+    """Yield the name of each innermost attention module that ran without a call, and a reason.
 
-    `ran`: the names of all modules that ran. `reported`: of those with a call or a reported reason.
-    A call counts for its module, for all modules around it, and for its direct children.
+    `ran`: the names of all modules that ran. `reported`: the names of those with a recorded call or
+    a reported reason. Each also counts for all modules around it and for its direct children.
     """
     named = {plain_name(name): module for module, name in modules.items()}
     reasons = {name: why for name, module in named.items() if (why := _attention_like(module))}
@@ -46,8 +46,8 @@ def modules_without_calls(
 
 
 def _attention_like(module: Any) -> str:
-    """Return a reason why a module looks like attention; "" if it does not."""
-    members = (*module._modules.items(), *module._parameters.items())  # faster than the methods
+    """Return why a module looks like attention; "" if it does not."""
+    members = (*module._modules.items(), *module._parameters.items())  # faster than public methods
     names = tuple(name for name, member in members if member is not None)
     is_torchs = type(module).__module__.startswith("torch.nn.modules.")
     return "" if is_torchs and not module._modules else _reason(type(module).__name__, names)

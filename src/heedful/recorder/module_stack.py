@@ -1,9 +1,9 @@
 """The stack of running modules of a model. Forward hooks push and pop each module.
 
-Layers of torch without submodules, such as a linear layer, have no hook. A hook on a
+Layers of torch without submodules have no hook, except embeddings. A hook on a
 `TransformerEncoderLayer` would disable its fused kernel, and scripted modules accept no hooks: for
-both kinds, process-wide hooks are used. If `forward` is called directly, no hook runs, and its
-calls of attention get the name of the enclosing module.
+both kinds, process-wide hooks are used. If a module's `forward` is called directly, no hook runs,
+and calls of attention in this `forward` get the name of the enclosing module.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from heedful.recorder.tracing import is_traced
 from heedful.recording.module_names import Modules, is_in, plain_name, side_of
 
 _graph_task = torch._C._current_graph_task_id  # the backward pass that runs now; -1 without one
-SENSES = ("vision", "visual", "image", "audio", "speech")  # in names of modules without text
+SENSES = ("vision", "visual", "image", "audio", "speech")  # in names of modules that read no text
 
 
 class Hook:
@@ -65,9 +65,9 @@ WITHOUT_ATTENTION = ("Norm", "Activation", "Rotary")
 class Frame(NamedTuple):
     """A running module and its arguments.
 
-    number: the number of the pass; for a model of heedful or transformers inside another model, the
-        number of its call.
-    run: the index of this call of the module in the pass.
+    number: of the call that began the pass, the number of the pass; of a model of heedful or
+        transformers inside another model, the number of its call; of other modules, 0.
+    run: the index of this call among the module's calls in the pass.
     cached: the number of tokens in the cache among the arguments; None if unknown.
     """
 
@@ -83,7 +83,7 @@ class Frame(NamedTuple):
 class ModuleStack:
     """A context that tracks the running modules of a model and the number of the pass.
 
-    A pass begins when the caller runs the model, or runs the same part of it for the second time.
+    A pass begins when the caller runs the model, or again runs a part that it ran in the last pass.
     Calls in other threads, traced calls and repeated calls for gradient checkpointing are ignored.
 
     frames: the running modules, outermost first.
@@ -138,7 +138,7 @@ class ModuleStack:
     def __exit__(self, *error: object) -> None:
         for handle in self._handles:
             handle.remove()
-        for hook in self._hooks:  # copies of the model share them
+        for hook in self._hooks:  # copies of the model share these hooks
             hook.disconnect()
         self._handles.clear()
         self.frames.clear()
@@ -164,7 +164,7 @@ class ModuleStack:
 
     @property
     def text_frame(self) -> Frame:
-        """The call of the outermost model of heedful or transformers, or else of the pass."""
+        """The call of the outermost model of heedful or transformers, or else `root`."""
         library_frame = None if self.is_library_model else self._library_frame
         return library_frame or self.root or self.frames[0]
 
@@ -181,11 +181,11 @@ class ModuleStack:
 
     def _push(self, name: str, module: nn.Module, arguments: tuple, keywords: dict) -> None:
         if threading.get_ident() != self._thread:
-            # not for copies of the model after the end, and not for gradient checkpointing
+            # copies that run after the end, and gradient checkpointing, do not count
             self.ran_in_other_thread |= self._thread != -1 and _graph_task() == -1
             return
         if self.frames and module is self.model:
-            self.frames.clear()  # Ctrl-C interrupted its last call: then torch runs no hook
+            self.frames.clear()  # Ctrl-C ended its last call, so no hook popped it
         frame = Frame(name, module, arguments, keywords, run=self._runs[name])
         if not self.frames and is_traced((*arguments, *keywords.values())):
             self.was_traced = True
@@ -217,7 +217,7 @@ class ModuleStack:
             return
         if self.frames and self.frames[-1].module is module:
             self.frames.pop()
-        # if another hook raised before this module was pushed, it is not on the stack
+        # a module is not on the stack if another hook raised before it was pushed
         elif any(frame.module is module for frame in self.frames):
             while self.frames.pop().module is not module:
                 pass
@@ -235,7 +235,7 @@ class _Entering(Hook):
 
 
 class _Leaving(Hook):
-    """Pops a module that has ended."""
+    """Pops a module whose call has ended."""
 
     __slots__ = ()
 
@@ -258,15 +258,15 @@ def is_library_model(module: Any) -> bool:
 
 
 def _cached(values: tuple) -> int | None:
-    """Return the number of tokens in the first cache of transformers; None if unknown."""
+    """Return the number of tokens in the first value that is a cache of transformers; else None."""
     for value in values:
-        with suppress(Exception):  # most values lack the method, and caches of states raise
+        with suppress(Exception):  # most values lack the method; caches of states raise an error
             return int(value.get_seq_length())
     return None
 
 
 def _may_attend(module: nn.Module) -> bool:
-    """Whether to watch a module. Leaf layers of torch and norms cannot attend, and would have most
+    """Whether to watch a module. Norms and leaf layers of torch cannot attend, but would have most
     of the hooks. An embedding is watched for its token ids."""
     if module._modules or isinstance(module, nn.Embedding):
         return True

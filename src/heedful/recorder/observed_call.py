@@ -28,7 +28,7 @@ class TokenMasks(NamedTuple):
 
     keys, queries: (R, M) and (R, N); None if unknown. In self-attention, unknown queries follow
         from the keys at the same positions.
-    is_guess: use the tables only if the mask of the call hides all other keys from every query.
+    is_guess: use the tables only if the call's mask hides the padding from padding queries, too.
     """
 
     keys: Tensor | None = None
@@ -38,7 +38,7 @@ class TokenMasks(NamedTuple):
 
 @dataclass
 class Observed:
-    """One call of attention for a batch B, with H query heads, G key heads, N queries, M keys.
+    """One call of attention: B sequences, H query heads, G key heads, N queries, M keys.
 
     query (B, H, N, d), key (B, G, M, d), value (B, G, M, v), output (B, H, N, v): the tensors of
         the model. For attention by hand, the tensors of `TapedCall`, with axes not yet arranged.
@@ -49,10 +49,10 @@ class Observed:
     sums: the log-sum-exp of each row, (B, H, N); None if the kernel did not return it.
     axes: the axes of the query in the notation of `record(axes=)`; "" if unknown.
     texts: the number of texts in the batch; 0 if unknown.
-    cross, causal: whether it is cross-attention, or causal; None if unknown.
-    real: the real tokens; None if the call was not passed a padding mask.
+    cross, causal: whether the call is cross-attention, or is causal; None if unknown.
+    real: the real tokens, if a padding mask of the call shows them; else None.
     why: the reason why the output cannot be compared with the weights; "" if it can.
-    epilogue: the operations of a fused kernel after attention; the output is then (B, 1, N, D).
+    epilogue: operations of a fused kernel after attention. With them, the output is (B, 1, N, D).
     part: the name of the submodule that attends, if the kernel runs the module around it; else "".
     taped: the tape of attention by hand; else None.
     """

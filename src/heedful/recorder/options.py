@@ -18,7 +18,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Options(NamedTuple):
-    """The checked arguments of `record`; None means all layers or heads, or no limit."""
+    """The checked arguments of `record`; None means the default, such as all layers."""
 
     axes: Mapping[str, str] = {}
     layers: list[int] | None = None
@@ -47,7 +47,7 @@ class Options(NamedTuple):
         )  # fmt: skip
 
     def check_layers(self, recorded: Mapping[str, int | None]) -> None:
-        """Raise `ArgumentError` if a requested layer is not among the recorded ones."""
+        """Raise `ArgumentError` if some layers had calls, but a requested layer had none."""
         missing = [layer for layer in self.layers or () if layer not in recorded.values()]
         if not recorded or not missing:
             return
@@ -65,7 +65,7 @@ def check_heads(heads: list[int], count: int, name: str) -> None:
 
 
 def _numbers(name: str, values: Any) -> list[int] | None:
-    """Return the numbers of layers or heads as a list; raise `ArgumentError` if invalid."""
+    """Return valid numbers of layers or heads as a list, or None; else raise `ArgumentError`."""
     if values is None:
         return None
     is_list = isinstance(values, Iterable) and getattr(values, "ndim", 1) == 1
@@ -74,7 +74,7 @@ def _numbers(name: str, values: Any) -> list[int] | None:
         raise ArgumentError(
             f"{name}={reprlib.repr(values)}",
             expected=f"whole numbers from 0, each once, such as {name}=[0]",
-            remedy=f"leave {name} out for all",
+            remedy=f"omit {name} to record all",
         )
     return numbers
 

@@ -60,23 +60,22 @@ def record(
     """Record the attention of any PyTorch model while it runs at full speed.
 
     The recording stores the inputs of each attention map (query, key, mask, scale) and computes any
-    part of the map from them on request. Outputs and gradients of the model do not change, and all
-    hooks are removed at the end, also after an exception.
+    part of the map from them on request. Outputs and gradients of the model do not change.
 
     Args:
-        model: any module; it is not modified.
+        model: any module; hooks on it are removed at the end, also after an exception.
         tokenizer: names the tokens in `call.tokens`: a tokenizer of heedful or transformers, a
-            processor with one, or a function from a list of ids to a list of strings. The model
+            processor that has one, or a function from a list of ids to a list of strings. The model
             must be passed token ids, a table of integers (texts, tokens).
         axes: the axes of the queries by module name, in the notation of einops, as
             `{"encoder.*.attn": "(h b) n d"}` for h heads, b texts, n queries of width d. The letter
-            g stands for groups of heads that share a key, all others for parts of a text. Default:
-            as the layer documents, or else the usual order. `call.layout` reports which.
+            g stands for groups of heads that share a key, all other letters for parts of a text.
+            Default: the axes that the layer documents, else the usual order (see `call.layout`).
         layers: the layers to record, by the numbers in the module names; default all.
         heads: the query heads to record, with their key heads; default all.
         values: whether to store the values, too, for `value_norm`.
-        dtype: the type in which queries and keys are stored; default: the type that the model uses.
-        every: record every n-th forward pass, beginning with the first.
+        dtype: the type in which queries, keys and values are stored; default: the model's type.
+        every: record one of this many forward passes, beginning with the first.
         budget: the maximum memory of the recording, in bytes. Further calls are stored in temporary
             files, which are removed with the recording. Default: no limit.
 
@@ -85,6 +84,7 @@ def record(
 
     Raises:
         ArgumentError: an invalid argument, or a model whose attention is not a map.
+        HeedfulError: a model of transformers in a version before 5, which has no door.
         SaveError: the budget is exceeded and the disk is full.
 
     >>> from heedful.models import GPT, GPTConfig
@@ -130,11 +130,11 @@ def _enter_doors(recorder: _Recorder, stack: ExitStack) -> None:
 
 
 class _Recorder:
-    """Stores each reported call that is requested, with its module, layer and pass."""
+    """Stores each call in a requested layer and pass, with the name of its module."""
 
     def __init__(self, recording: Recording, running: ModuleStack, options: Options) -> None:
         self.recording, self.running, self.options = recording, running, options
-        self.names: dict[str, int | None] = {}  # layers by name of the modules that attend
+        self.names: dict[str, int | None] = {}  # layer of each module that attends
         self.image: tuple[int, int] | None = None
         self.claimed = False
         self.tape: Tape | None = None  # None unless operations are watched
@@ -171,7 +171,7 @@ class _Recorder:
         return running.is_active and not self._is_in_torch_func()
 
     def _is_in_torch_func(self) -> bool:
-        """Whether the pass is inside torch.func, where tensors lack their batch axis."""
+        """Whether the pass is inside torch.func, where tensors may lack their batch axis."""
         if self._in_torch_func is None:
             root = self.running.root
             inputs = () if root is None else (*root.arguments, *root.keywords.values())
@@ -186,7 +186,7 @@ class _Recorder:
             self.recording.add_missed(name, LookupError(reason))
 
     def end(self, model: nn.Module) -> None:
-        """Add the modules that ran without a recorded call to `recording.missed`."""
+        """Add attention modules that ran without a recorded call to `recording.missed`."""
         running, name = self.running, type(model).__name__
         missed = self.recording._missed
         ran = set() if any(IN_TORCH_FUNC in why for why in missed.values()) else running.ran
@@ -207,7 +207,7 @@ class _Recorder:
 
     @contextmanager
     def claim(self) -> Iterator[bool]:
-        """Yield whether to record the call that runs inside, and hide it from all other doors."""
+        """Hide the call that runs inside from all other doors; yield whether to record the call."""
         if not self.running.is_active:  # a claim of another thread would hide calls of this one
             yield False
             return
@@ -218,7 +218,7 @@ class _Recorder:
             self.claimed = was_claimed
 
     def report(self, build: Callable[..., Observed], *arguments: Any, **keywords: Any) -> None:
-        """Record the call that `build` returns; if it raises, report the reason as missed."""
+        """Record the call that `build` returns. If `build` fails, report the call as missed."""
         if not self.should_record():
             return
         name = self.running.name
@@ -236,7 +236,7 @@ class _Recorder:
                 return
         if call is not None:
             self.recording.add(call)
-            if call.evidence.epilogue is not None:  # check now: parameters in it may change later
+            if call.evidence.epilogue is not None:  # check now: its parameters may change
                 for capture in self.recording._captures[-1:]:
                     _ = capture.check
 
@@ -301,17 +301,17 @@ class _Recorder:
             return None
         tables = tables_of(mask) if isinstance(mask, Mask) else [mask]
         tensors = [table for table in tables if isinstance(table, Tensor)]
-        if not tensors:  # a function, or a mask of numbers
+        if not tensors:  # a function, or a mask without tables
             return mask
         if any(table.is_inference() for table in tensors) or torch.is_inference_mode_enabled():
-            return _copy_mask(mask)  # without a version, changes would not be detected
+            return _copy_mask(mask)  # changes of inference tensors are not detected
         key = id(mask), *(table._version for table in tensors)
         if key not in self._mask_copies:
             self._mask_copies[key] = mask, _copy_mask(mask)
         return self._mask_copies[key][1]
 
     def _pass_inputs(self) -> Inputs:
-        """Return the arguments with the texts and masks of the running call."""
+        """Return the model inputs that hold the texts and masks of the running call."""
         text_frame, root = self.running.text_frame, self.running.root
         # if the caller runs one part after another, a part may not be passed the ids
         is_part = text_frame is root and text_frame.module is not self.running.model

@@ -31,9 +31,9 @@ class PendingCall(NamedTuple):
     observed: the call; tensors that the model may change are copied.
     evidence: rows of the output, for the check of the call.
     number: the index of the call among all calls of the model.
-    runs: the running modules, outermost first: each one's name, and index of its call in the pass.
+    runs: for each running module, outermost first, its name and the index of its call in the pass.
     inputs: the arguments of the pass. widths, lengths: see `usual_order.Sizes`.
-    in_decoder, names_tokens: whether it is in a decoder, and may be labelled with token ids.
+    in_decoder, names_tokens: whether the call is in a decoder, and whether token ids may label it.
     """
 
     observed: Observed
@@ -51,12 +51,12 @@ class PendingCall(NamedTuple):
 
 
 class ArrangedCall(NamedTuple):
-    """A call with its axes in order.
+    """A call with its axes in standard order.
 
     texts, parts: the number of texts, and of parts (such as windows) of each text.
-    weights: a function that replays the map (S, H, N, M) of a call by hand; else None.
-    first, of_texts: the batch index of its first text, and the number of texts in the batch, if the
-        call has only some of them.
+    weights: a function that replays the map (S, H, N, M) of attention by hand; else None.
+    first, of_texts: if the call has only some texts of the batch, the batch index of the first of
+        them, and the number of texts in the batch; else 0.
     """
 
     observed: Observed
@@ -73,8 +73,8 @@ def arrange(pending: PendingCall, axes: Mapping[str, str]) -> ArrangedCall:
     """Arrange the axes of a call as its door, the user (`axes`) or the usual order specifies.
 
     Raises:
-        ArgumentError: no rule fits the axes.
-        TypeError: the scores are not a product, and the softmax is not over an axis of tokens.
+        ArgumentError: the axes do not fit the pattern in `axes`, or fit no rule.
+        TypeError: attention by hand that has no map of queries × keys.
     """
     observed = pending.observed
     texts, other_texts = pending.inputs.texts(observed.query.shape[-2])
@@ -110,7 +110,7 @@ def _usual(cells: Cells, sizes: Sizes) -> tuple[Order, Layout]:
 
 
 def cells_of_call(observed: Observed) -> Cells:
-    """Return the axes of a call, those of its softmax or kernel, before their roles are known."""
+    """Return the cells of a call: the axes of its softmax or kernel, with roles still unknown."""
     if observed.taped is not None:
         return cells_of(observed.taped)
     B, H, N, M = observed.shape
@@ -185,7 +185,7 @@ def _per_query_head(table: Tensor, heads: int) -> Tensor:
 
 
 def _layout_of_weights(order: Order, layout: Layout, lengths: set[int]) -> Layout:
-    """Return the layout of weights that are recorded without queries and keys."""
+    """Return the layout of a map without queries; raise `TypeError` if it is not over tokens."""
     N, M = order.count(QUERIES), order.count(KEYS)
     if M not in lengths or (N > 1 and N not in lengths):
         raise TypeError("a softmax without a product of queries and keys, and not over tokens")

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 TRACED = (
-    "a pass that torch traced (torch.export, make_fx, torch.jit.trace, fake tensors or those on "
-    "the device meta): it computes no numbers; record a pass with real tensors"
+    "a pass that torch traced (torch.export, make_fx, torch.jit.trace, fake tensors, or tensors "
+    "on the device meta): such a pass may have no numbers; record a pass with real tensors"
 )
 _KEYS = torch._C._TorchDispatchModeKey
 MODES = (_KEYS.FAKE, _KEYS.PROXY, _KEYS.FUNCTIONAL)

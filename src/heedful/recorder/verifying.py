@@ -1,4 +1,4 @@
-"""`recording.verify`: probes a model to determine the axes of the calls of its first recorded pass.
+"""`recording.verify`: probes a model to determine the axes of calls in the first recorded pass.
 
 The model runs again with the same inputs, to compare queries and keys with the recorded ones, and
 then with changed inputs (`axes/probe.py`).
@@ -58,7 +58,7 @@ def verify(
     if not any(pass_inputs.shapes.values()):
         raise ArgumentError(
             "inputs with no tensor in them",
-            expected="what the model was called with: keywords in a dictionary, or a list",
+            expected="the arguments of the model: a tensor, a list, or a dictionary of keywords",
         )
     runs = _ModelRuns(record, model)
     with torch.no_grad(), _restored(model):
@@ -91,7 +91,7 @@ class _ModelRuns:
         ]
 
     def _run(self, pending: PendingCall) -> Run:
-        """Return the innermost module run with projections; positions are changed at its inputs."""
+        """Return the innermost run of a module with projections; probing changes its inputs."""
         projecting = (run for run in reversed(pending.runs) if widths_of(self._modules[run[0]]))
         return next(projecting, pending.runs[0])
 
@@ -130,7 +130,7 @@ def _arguments(inputs: Any) -> ModelInputs:
 
 
 def _text_counts(inputs: Inputs, calls: list[PendingCall]) -> list[tuple[int, int]]:
-    """Return each possible number of texts, with the dimension of the inputs that holds them."""
+    """Return each possible number of texts, with the dimension along which inputs hold texts."""
     shapes = [shape for shape in inputs.shapes.values() if shape]
     lengths = dict.fromkeys([*(call.observed.query.shape[-2] for call in calls), 0])
     counts = dict.fromkeys(count for length in lengths for count in inputs.texts(length) if count)
@@ -185,8 +185,8 @@ def _is_near(recorded: Tensor, rerun: Tensor) -> bool:
 
 
 def _probe(probing: Probing, counts: list[tuple[int, int]]) -> tuple[list[ProbeResult], int]:
-    """Probe with each (number, dimension) of texts until all calls are settled. Return the results
-    with the fewest unsettled calls, and the dimension of their texts."""
+    """Probe with each (number, dimension) of texts until the axes of all calls are settled. Return
+    the results with the fewest unsettled calls, and the dimension of their texts."""
 
     def unsettled(attempt: tuple[list[ProbeResult], int]) -> int:
         return sum(bool(call.why) or bool((call.texts == SEVERAL).any()) for call in attempt[0])
@@ -220,14 +220,14 @@ def _apply(
         if capture is not None and pending.observed.axes == AXES:
             _compare_texts(capture, result.texts)
         elif capture is not None and capture.layout.word != "told" and why != UNCHANGED:
-            reasons = filter(None, (capture.layout.why, f"probing did not determine it: {why}"))
+            reasons = filter(None, (capture.layout.why, f"probing did not find its axes: {why}"))
             capture.layout = Layout("guessed", "; ".join(reasons))
         return
     is_block = order.count(KEYS) == 1 < order.count(QUERIES)
     layout = Layout("guessed", BLOCK) if is_block else Layout("verified")
     try:
         ordered = in_order(pending, cells, order, layout)
-    except TypeError:  # the call was missed, and not because of its axes
+    except TypeError:  # the recording missed the call, for another reason than its axes
         return
     texts = {int(text) for text in result.texts.unique() if text >= 0}
     if ordered.texts == 1 and len(texts) == 1:  # a call of one text, as in a loop over texts
@@ -250,14 +250,14 @@ def _apply(
 
 
 def _fits(order: Order, cells: Cells, widths: Collection[int]) -> bool:
-    """Whether heads × head width is a width of the module. If not, heads may be copies of texts."""
+    """Whether the heads fit a width of the module. If not, these heads may be copies of texts."""
     heads, width = order.count(HEADS), cells.query.shape[-1]
     is_one_head = heads == 1 == order.count(PARTS)  # as in a loop over heads
     return is_one_head or not widths or heads * width in widths
 
 
 def _compare_texts(capture: Capture, row_texts: Tensor) -> None:
-    """Refute each sequence of a call that depends on another text than its index implies. If the
+    """Refute the sequences of a call that depend on other texts than their indices imply. If the
     call is one of a loop over texts, set its first text. `row_texts`: the text of each query."""
     S, parts = len(capture.query), capture.parts
     probed = [{int(text) for text in row.unique() if text != NONE} for row in row_texts.view(S, -1)]

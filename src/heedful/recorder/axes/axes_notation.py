@@ -33,7 +33,7 @@ def check_axes(axes: Any, model: nn.Module) -> dict[str, str]:
     if not isinstance(axes, Mapping):
         raise ArgumentError(
             f"axes of type {type(axes).__name__}",
-            expected='names of modules and the axes of their queries, {"*.attn": "b h n d"}',
+            expected='names of modules and the axes of their queries: {"*.attn": "b h n d"}',
         )
     patterns = {str(name): str(pattern) for name, pattern in axes.items()}
     for pattern in patterns.values():
@@ -45,13 +45,13 @@ def check_axes(axes: Any, model: nn.Module) -> dict[str, str]:
         if not any(fnmatchcase(other, name) for other in names):
             raise ArgumentError(
                 f"axes for {name!r}, which is not the name of a module",
-                expected=f"a name such as {nearest(name, names[:40])}, with * for any part",
+                expected=f"a name such as {nearest(name, names[:40])}, with * for any characters",
             )
     return patterns
 
 
 def pattern_for(axes: Mapping[str, str], name: str) -> str:
-    """Return the axes for the first name pattern that matches the module; "" if there is none."""
+    """Return the axes for the first name pattern that matches the module; "" if no pattern does."""
     return next((axis for pattern, axis in axes.items() if fnmatchcase(name, pattern)), "")
 
 
@@ -75,7 +75,7 @@ def order_from_pattern(pattern: str, cells: Cells, texts: int | None) -> Order:
     """Return the roles of the axes of a map by a pattern such as "(h b) n d".
 
     The axis with n is the axis of queries. The other letters name the axes of the batch, in order.
-    `texts` is None if unknown. Raise `ArgumentError` if the number of axes or a size does not fit.
+    Raise `ArgumentError` if the number of axes or a size does not fit. `texts`: None if unknown.
     """
     rest = [letters for letters in letters_of(pattern) if letters != ["d"]]
     free = [axis for axis in range(len(cells.shape)) if axis != cells.along_keys]
@@ -87,12 +87,12 @@ def order_from_pattern(pattern: str, cells: Cells, texts: int | None) -> Order:
         letters[query_axes[0]] = query_letters
         others = [axis for axis in rest if axis is not query_letters]
         letters |= dict(zip(batch_axes, others, strict=True))
-    elif len(free) == len(rest):  # some axes have size 1, or only the queries change along them
+    elif len(free) == len(rest):  # axes of size 1, or along which only the queries change
         letters = dict(zip(free, rest, strict=True))
     else:
         raise ArgumentError(
             f"axes {pattern!r} for scores {cells.shape}",
-            expected="one axis of queries for each axis of the scores except that of the keys",
+            expected="one axis, besides d, for each axis of the scores except that of the keys",
         )
     axes: list[Joined] = [[(size, KEYS if axis == cells.along_keys else QUERIES)]
                           for axis, size in enumerate(cells.shape)]  # fmt: skip
@@ -102,7 +102,7 @@ def order_from_pattern(pattern: str, cells: Cells, texts: int | None) -> Order:
 
 
 def _joined(pattern: str, letters: list[str], size: int, texts: int | None) -> Joined:
-    """Split one axis by its letters; at most one of its sizes may be unknown."""
+    """Split an axis by its letters; raise `ArgumentError` unless one letter has an unknown size."""
     roles = [ROLES.get(letter, PARTS) for letter in letters]
     if len(letters) == 1:
         return [(size, roles[0])]
@@ -112,7 +112,7 @@ def _joined(pattern: str, letters: list[str], size: int, texts: int | None) -> J
     if len(unknown) != 1 or size % divisor:
         raise ArgumentError(
             f"axes {pattern!r} for an axis of size {size} and {texts or 'unknown'} texts",
-            expected="letters of known sizes on each axis, except one",
+            expected="at most one letter of unknown size on each axis",
             remedy="split the axis in the model, or record one text at a time",
         )
     sizes[unknown[0]] = size // divisor

@@ -16,7 +16,7 @@ NOT_CROSS = re.compile("cross_encoder|Across|(?<![A-Za-z])across")
 
 
 def crosses(call: Observed, name: str) -> bool:
-    """Whether the keys are of another sequence, by the door or else the name of the module."""
+    """Whether the keys are of another sequence: as the door reports, else by the module's name."""
     return _is_cross_name(name) if call.cross is None else call.cross
 
 

@@ -17,16 +17,16 @@ from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, 
 from heedful.recorder.observed_call import Observed
 from heedful.recording.mask_groups import tables_of
 
-MASKED = -9e3  # many models mask by adding −10,000, often plus a bias; the weight is 0
+MASKED = -9e3  # many models mask by adding −10,000, often plus a bias; the weight is then 0
 # The boolean mask, and the bias that is added to the scores
 Parts: TypeAlias = tuple[Mask | Tensor | None, Tensor | None]
 
 
 def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
-    """Return an equal mask without a table; None if every query may attend to every key.
+    """Return an equal, compact mask; None if every query may attend to every key.
 
     A table becomes a causal mask, a window or a key range per query (as for packed documents) if
-    these are equal to it; else it is packed into bits. The result does not share its memory.
+    one of these equals it. Any other table is packed into bits. The result has its own memory.
     """
     if not isinstance(mask, Dense):
         return mask
@@ -47,7 +47,7 @@ def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
 
 
 def offset_of(mask: Mask | None, N: int, M: int) -> int | None:
-    """Return the position of the first query of a causal mask; None for any other mask."""
+    """Return the key position of the first query in a causal mask; None for other masks."""
     parts = mask.parts if isinstance(mask, Combined) else (mask,)
     causal = next((part for part in parts if isinstance(part, Causal)), None)
     if causal is None:
@@ -56,7 +56,7 @@ def offset_of(mask: Mask | None, N: int, M: int) -> int | None:
 
 
 def _packed(table: Tensor) -> Mask:
-    """Store a table as key ranges or else bits, combined with `Causal` if it is causal."""
+    """Store a table as key ranges, else as bits; add `Causal` if the table is causal."""
     M = table.shape[1]
     count, first = table.sum(dim=1), table.int().argmax(dim=1)
     last = M - 1 - table.flip(1).int().argmax(dim=1)
@@ -66,18 +66,18 @@ def _packed(table: Tensor) -> Mask:
 
 
 def _if_causal(mask: Mask, table: Tensor) -> Mask:
-    """Combine the mask with `Causal` if it is causal, so that later keys are skipped."""
+    """Combine the mask with `Causal` if the table is causal, so that later keys are skipped."""
     N, M = table.shape[-2:]
     if N == 1 or bool(table.triu(1 + M - N).any()) or not bool(table.any()):
         return mask
-    if N < M:  # fewer queries than keys may pool them (Perceiver): then queries have no position
+    if N < M:  # fewer queries than keys may pool the keys (Perceiver), and then have no positions
         has_itself = table.diagonal(M - N, -2, -1) | ~table.any(dim=-1)
         return Causal(M - N) & mask if bool(has_itself.all()) else mask
     return Causal(M - N) & mask
 
 
 def _guesses(table: Tensor) -> list[Mask]:
-    """Guess masks from the first and the last visible key of a few rows."""
+    """Guess masks from the first and the last visible key of the rows."""
     N, M = table.shape
     has_keys = table.any(dim=1)
     if not bool(has_keys.any()):
@@ -109,8 +109,8 @@ class Masks:
         self._cache: list[tuple[Any, Callable, tuple[int, ...], Parts]] = []
 
     def split(self, call: Observed) -> None:
-        """Make the mask of a call boolean, and move its additive part to the bias. A bias that
-        masks keys, as in T5, is treated as a mask."""
+        """Make the mask of a call boolean, and move its additive part to the bias. If there
+        is no mask, a bias that masks keys, as in T5, becomes the mask."""
         bias = call.bias
         if call.mask is None and bias is not None and bool((bias <= MASKED_SCORE).any()):
             call.mask, call.bias = bias, None

@@ -25,10 +25,10 @@ from heedful.recording.unpadded import RealTokens, are_contiguous, of_sequence, 
 def tokens_of(
     call: Observed, real: TokenMasks | None = None, is_full: bool = False
 ) -> list[RealTokens]:
-    """Return the real tokens of each sequence of a call. Its mask must be boolean (`Masks.split`).
+    """Return the real tokens of each sequence of a call, whose mask `Masks.split` made boolean.
 
     real: the real tokens according to the model's inputs; default all.
-    is_full: False if the keys may be a cache with empty slots after its tokens.
+    is_full: False if the keys may fill only the first slots of a cache.
     """
     real, may_have_room = real or TokenMasks(), not (call.cross or is_full)
     first = _first_alike(call, real)
@@ -74,7 +74,7 @@ def _tokens(
     _, H, N, M = call.shape
     queries, keys = torch.arange(N, device="cpu"), torch.arange(M, device="cpu")
     real_queries, real_keys = _real(call, sequence, real, start, queries, keys)
-    # queries from which the call must hide the padding: all of them, if no query is real
+    # the call must hide padding from these: the real queries; for a guess, or if none is real, all
     must_hide = queries if real.is_guess or not len(real_queries) else real_queries
     if len(real_keys) == M or _hides_others(call, sequence, must_hide, real_keys):
         queries, keys = real_queries, real_keys
@@ -87,7 +87,7 @@ def _tokens(
 
 
 def _end(mask: Mask | None, shape: tuple[int, int, int], device: torch.device) -> int:
-    """Return the end of the keys that a query may attend to; cache slots after it are empty."""
+    """Return the end of the keys to which any query may attend; later cache slots are empty."""
     _, N, M = shape
     if mask is None or N >= M or not N:
         return M
@@ -117,7 +117,7 @@ def _real(
 
 def _start(call: Observed, sequences: list[int]) -> int:
     """Return the position of the first query among the keys. The last query is at the last key that
-    it may attend to in any sequence; cache slots after this key are empty."""
+    it may attend to in at least one sequence; cache slots after this key are empty."""
     N, M = call.shape[2:]
     if N >= M or call.mask is None:
         return M - N
@@ -137,7 +137,7 @@ def _hides_others(call: Observed, sequence: int, queries: Tensor, keys: Tensor) 
 def _crop(
     mask: Mask | Tensor | None, call: Observed, sequence: int, queries: Index, keys: Index
 ) -> Tensor:
-    """Return which of the keys the queries may attend to, (1 or H, n, m) or broadcastable."""
+    """Return which keys each query may attend to, as a table that broadcasts to (H, n, m)."""
     device = call.query.device
     if mask is None:
         return torch.ones((1, 1, 1), dtype=torch.bool, device=device)
@@ -161,7 +161,7 @@ def _mask_of(call: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Ma
 
 
 def _structure(part: Any, shape: tuple[int, ...], queries: Tensor, keys: Tensor) -> Mask | None:
-    """Return a causal mask, window or key range over some queries and keys; None for a table."""
+    """Return a causal mask, window or key range over some queries and keys; else None."""
     N, M = shape[2:]
     if len(queries) == N and len(keys) == M:
         return part if isinstance(part, Causal | Window | KeyRanges) else None

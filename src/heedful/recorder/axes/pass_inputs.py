@@ -23,7 +23,7 @@ from heedful.recorder.observed_call import Observed, TokenMasks
 
 # Names of padding masks of the encoder, or of a model without an encoder
 ENCODER_MASKS = ("attention_mask", "keep", "source_keep", "encoder_attention_mask", "memory_keep")
-# Names of masks that may mark padding; used only if the call's own mask hides all other keys
+# Names of masks that may mark padding; used only if the call's own mask hides this padding
 GUESSED = ("mask", "src_mask", "padding_mask", "src_key_padding_mask", "key_padding_mask")
 # Names of padding masks of the decoder of an encoder–decoder
 DECODER_MASKS = ("decoder_attention_mask", "target_keep", "keep")
@@ -74,7 +74,7 @@ class Inputs:
 
     @cached_property
     def image(self) -> tuple[int, int] | None:
-        """The height and width of an input of images, (batch, channels, h, w); None without one."""
+        """The height and width of an input of images, (batch, channels, h, w); else None."""
         floats = [shape for name, shape in self.shapes.items() if self._are_floats[name]]
         images = (shape for shape in floats if len(shape) == 4 and shape[1] in CHANNELS)
         return next(((shape[2], shape[3]) for shape in images), None)
@@ -88,8 +88,8 @@ class Inputs:
         return next((self._lengths[name] for name in listed if name in self._lengths), 0)
 
     def texts(self, queries: int = 0) -> tuple[int | None, int | None]:
-        """Return the number of texts and another possible number, each None if unknown. An input
-        whose first axis has the size `queries` may have positions first."""
+        """Return the number of texts and another possible number, each None if unknown. If the
+        first axis of an input has the size `queries`, it may hold positions, and not texts."""
         names = [name for name in self.shapes if name not in self._booleans
                  and not any(part in plain(name) for part in TABLES)]  # fmt: skip
         ids = [name for name in names if self._are_ids[name] and not is_not_ids(name)]
@@ -112,7 +112,7 @@ class Inputs:
         return count, None if other in (1, count) else other
 
     def real(self, call: Observed, in_decoder: bool) -> TokenMasks:
-        """Return the real tokens of a call according to the padding masks among the inputs."""
+        """Return the real tokens of a call, from its door or else from padding masks in inputs."""
         _, _, N, M = call.shape
         if call.real is not None:
             return call.real
@@ -166,19 +166,19 @@ class Inputs:
         return self._cache.setdefault(key, tensor)
 
     def _padding_mask(self, names: tuple[str, ...], sequences: int, length: int) -> Tensor | None:
-        """Return the first of these arguments that is a mask (texts, length), or None."""
+        """Return the first argument of these names that is a mask (texts, length); else None."""
         for name in names:
             mask = self._tables.get(name)
             if mask is None or mask.ndim not in (2, 3) or not mask.numel():
                 continue
-            rows = len(mask)  # any middle axis has size 1
+            rows = len(mask)  # a middle axis must have size 1
             if mask.shape[-1] == length == mask.numel() // rows and sequences % rows == 0:
                 return self._as_boolean(name, mask.reshape(rows, length))
         return None
 
     def _real_in_cache(self, names: tuple[str, ...], B: int, N: int, M: int) -> TokenMasks | None:
-        """Return the real tokens according to a padding mask of all tokens so far. Its length is
-        not M: a cache may have empty slots after its tokens, or hold only the last tokens."""
+        """Return the real tokens by a padding mask of all tokens so far; else None. Its length may
+        differ from M: a cache may have empty slots at its end, or hold only the last tokens."""
         for name in names:
             mask = self._tables.get(name)
             if mask is None or mask.ndim != 2 or not len(mask) or B % len(mask):
@@ -196,7 +196,7 @@ class Inputs:
         return None
 
     def _crosses(self, N: int, M: int) -> bool:
-        """Whether the keys belong to another text, and not to the queries' text with a cache."""
+        """Whether the keys belong to another text, and not to a cache of the queries' own text."""
         shapes = [shape for name, shape in self.shapes.items()
                   if plain(name) not in MASKS and len(shape) > 1]  # fmt: skip
         return N > M or (N < M and any(shape[1] == M for shape in shapes))
@@ -224,7 +224,7 @@ def plain(name: str) -> str:
 
 
 def lengths_of(frame: Frame) -> set[int]:
-    """Return the sizes of the axes of a module's inputs and buffers, without widths of vectors."""
+    """Return the sizes of the axes of a module's buffers and inputs, without widths of inputs."""
     inputs = _tensors(arguments_by_name(frame.module, frame.arguments, frame.keywords))
     shapes = [tensor.shape for _, tensor in inputs]
     sizes = {size for shape in shapes for size in shape[:-1]}

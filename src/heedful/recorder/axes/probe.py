@@ -1,12 +1,12 @@
 """Finds the text and the positions on which each query and key depends, by changing inputs.
 
-The model runs again with some inputs changed. A query or key that differs from the first run
-depends on a changed input. Texts are found bit by bit: for each bit of their index, one pass
-changes all texts with the bit set, and another all other texts. A query that changes in only one of
-the two passes reveals this bit of its text. If it changes in both, it depends on several texts; if
-in none, on no text. So 2 · log2(number of texts) passes suffice. Positions are found in the same
-way. Texts are changed at the inputs of the model, positions at the inputs of each module that
-attends. From the results, `probed_order` determines the axes of each call.
+The model runs again with some inputs changed. A query or key that differs from that of the first
+run depends on a changed input. Texts are found bit by bit: for each bit of the index of a text, one
+pass changes all texts with this bit set, and another pass changes all others. A query that changes
+in only one of the two passes reveals this bit of its text. A query that changes in both depends on
+several texts; one that changes in neither, on none. So 2 · log2(number of texts) passes suffice.
+Positions are found in the same way. Texts are changed at the inputs of the model, positions at the
+inputs of each module that attends. From the results, `probed_order` determines the axes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ProbeResult(NamedTuple):
     """The result of probing one call.
 
     texts: the index of the text on which each query depends, or `SEVERAL` or `NONE`.
-    order: the order of its axes; None if its door determines it, or probing does not.
+    order: the order of the axes; None if the door determines it, or if probing does not.
     why: the reason why probing does not determine the order; else "".
     """
 
@@ -119,7 +119,7 @@ class Probing:
         return self._decode(texts, run_changed)
 
     def _positions(self) -> list[list[QueryKeyPair]]:
-        """Return for each call and each axis of its inputs the position of each query and key."""
+        """Return for each call the position of each query and key along each axis of inputs."""
         inputs: dict[Run, ModelInputs] = {}
 
         def copy_inputs(run: Run, module_inputs: ModelInputs) -> None:
@@ -216,8 +216,8 @@ def _not_repeatable() -> ArgumentError:
 def _changing(
     inputs: Mapping[Run, ModelInputs], selected: Mapping[Run, tuple], bit: int, value: bool
 ) -> InputHook:
-    """Return a hook that passes each module its unchanged `inputs`, except at the positions whose
-    `bit` equals `value`, in the tensor and along the axis that are `selected` for its run."""
+    """Return a hook that passes each module its first `inputs`. In the tensor and along the axis
+    that are `selected` for the module's run, it changes the positions whose `bit` is `value`."""
 
     def change(run: Run, module_inputs: ModelInputs) -> Any:
         if run not in inputs:
@@ -237,7 +237,7 @@ def _changing(
 
 
 def _axis_of_texts(tensor: Tensor, texts: int, dim: int) -> int | None:
-    """Return the axis of the texts, or None. In ids, texts may be first even if `dim` is 1."""
+    """Return the axis of the texts, or None. For ids, it may be 0 even if `dim` is 1."""
     if tensor.ndim > dim and tensor.shape[dim] == texts and (tensor.ndim > 1 or dim == 0):
         return dim
     return 0 if dim and tensor.ndim == 2 and len(tensor) == texts else None
@@ -252,7 +252,7 @@ def _axes_of_positions(tensor: Tensor, widths: set[int]) -> list[int]:
 
 
 def _selection(shape: Sequence[int], axis: int, bit: int, value: bool) -> Tensor:
-    """Return which indices along an axis have the `bit` equal to `value`, broadcast to `shape`."""
+    """Return which indices along an axis have `bit` equal to `value`; broadcasts to `shape`."""
     is_set = (torch.arange(shape[axis], device="cpu") >> bit & 1).bool() == value
     return is_set.view([-1 if dim == axis else 1 for dim in range(len(shape))])
 
@@ -282,8 +282,8 @@ def _differ(rows: Tensor, new_rows: Tensor) -> Tensor:
 
 
 def _join_bits(changes: list[tuple[Tensor, Tensor]], rows: int) -> Tensor:
-    """Return the index on which each row depends, or `SEVERAL` or `NONE`. `changes` holds for each
-    bit the rows that change with inputs whose bit is set, and with all other inputs."""
+    """Return the index on which each row depends, or `SEVERAL` or `NONE`. `changes`: for
+    each bit, which rows change with the inputs that have it set, and which with the others."""
     index = torch.zeros(rows, dtype=torch.long, device="cpu")
     several, none = index.bool(), index.bool()
     for bit, (on, off) in enumerate(changes):

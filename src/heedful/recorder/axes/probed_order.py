@@ -1,8 +1,8 @@
 """Names the axes of a map by the texts and positions on which its queries and keys depend.
 
-`probe` finds the text on which each query and key depends, and its position along each axis of the
-module's inputs. Along an axis of texts, the text changes. Along parts of a text, the positions of
-keys change; along queries, only the positions of queries; along heads, nothing changes. An axis
+`probe` finds the text on which each query and key depends and, along each axis of the module's
+inputs, the position. Along an axis of texts, the text changes. Along parts of a text, the positions
+of keys change; along queries, only the positions of queries; along heads, nothing changes. An axis
 that joins several of these, as (texts × heads), is split into its factors.
 """
 
@@ -19,7 +19,7 @@ from heedful.recorder.axes.usual_order import HEADS, PARTS, TEXTS, Joined, Order
 from heedful.recorder.doors.tape_cells import BATCH, KEYS, QUERIES, Cells
 
 UNCHANGED = "no input of the module that attends changes its queries or keys"
-SEVERAL, NONE = -1, -2  # in place of an index: the row depends on several texts, or on none
+SEVERAL, NONE = -1, -2  # in place of an index: the row depends on several, or on none
 
 
 class Codes(NamedTuple):
@@ -37,7 +37,7 @@ class _Tables(NamedTuple):
     """Codes arranged by the axes of a map without its axis of keys, written as (…).
 
     texts: the text of each row of the map, (…).
-    queries, keys: positions of its query, (probes, …), and of its keys, (probes · keys, …).
+    queries, keys: positions of the row's query, (probes, …), and keys, (probes · keys, …).
     """
 
     texts: Tensor
@@ -59,7 +59,7 @@ def probed_order(cells: Cells, query_codes: Codes, key_codes: Codes, texts: int)
             axes[axis] = [(1, HEADS if cells.kinds[axis] == BATCH else QUERIES)]
     order = Order(axes)
     if order.count(TEXTS) not in (1, texts):
-        raise UnsettledError(f"{order.count(TEXTS)} of {texts} texts along one axis")
+        raise UnsettledError(f"{order.count(TEXTS)} of {texts} texts along its axes")
     probes = _probes(tables)
     # with one token per text, there are no positions to probe
     is_single = not probes and order.count(QUERIES) == 1 < texts
@@ -70,7 +70,7 @@ def probed_order(cells: Cells, query_codes: Codes, key_codes: Codes, texts: int)
 
 
 def _tables(cells: Cells, query_codes: Codes, key_codes: Codes, texts: int) -> _Tables:
-    """Arrange the codes by the axes of a map; raise `UnsettledError` if a row has several texts."""
+    """Arrange codes by the axes of a map; raise `UnsettledError` unless each row has one text."""
     along = cells.along_keys
     queries = cells.queries.expand([1 if a == along else n for a, n in enumerate(cells.shape)])
     queries = queries.squeeze(along)
@@ -106,9 +106,9 @@ def _have_positions(probes: list[Tensor]) -> bool:
 
 
 def _axis(tables: _Tables, axis: int, size: int, is_queries: bool) -> Joined:
-    """Return the factors of an axis: its first split into factors with a single role each."""
+    """Return the factors of an axis: its first split into factors with different roles."""
     if is_queries and _role(tables, axis, size, size, 1) == HEADS:
-        return [(size, QUERIES)]  # they depend on no input, as learned queries
+        return [(size, QUERIES)]  # learned queries depend on no input
     for steps in _splits(size):
         pieces = [*pairwise(steps)]  # outer and inner stride of each factor
         roles = [_role(tables, axis, size, outer, inner) for outer, inner in pieces]
@@ -145,7 +145,7 @@ def _role(tables: _Tables, axis: int, size: int, outer: int, inner: int) -> str:
         return HEADS
     if changes == [True, False]:
         return QUERIES if _are_distinct(queries) else ""
-    # if only the keys change but the queries have positions, it may be heads with their own keys
+    # if only keys change but queries have positions, the factor may be heads with their own keys
     is_sure = changes[0] or not bool((queries != NONE).any())
     return PARTS if is_sure and _are_distinct(torch.cat([queries, keys])) else ""
 
@@ -163,7 +163,7 @@ def _is_constant(table: Tensor) -> bool:
 
 
 def _are_distinct(table: Tensor) -> bool:
-    """Whether all positions along the last axis of (probes, …, size) are different."""
+    """Whether positions along the last axis of (probes, …, size) differ, in a sample of rows."""
     rows = table.movedim(0, -1)  # (…, size, probes)
     flat = rows.reshape(-1, *rows.shape[-2:])
     return all(len(row.unique(dim=0)) == len(row) for row in flat[:: max(1, len(flat) // 8)])

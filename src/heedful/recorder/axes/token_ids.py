@@ -16,7 +16,7 @@ from heedful.recorder.axes.pass_inputs import Inputs
 from heedful.recorder.observed_call import Observed
 from heedful.recording.unpadded import RealTokens, distinct
 
-SAME = 1e-3  # relative to the largest entry of a key; keys of other tokens differ by more
+SAME = 1e-3  # tolerance relative to the largest entry; keys of other tokens differ by more
 
 
 class Ids(NamedTuple):

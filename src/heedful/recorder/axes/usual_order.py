@@ -17,10 +17,10 @@ from heedful.recorder.doors.tape_cells import BATCH, KEYS, QUERIES, Cells
 from heedful.recording.proof import Layout
 
 TEXTS, PARTS, HEADS = "texts", "parts", "heads"
-WEIGHTS = ("weight", "original", "original1")  # the last two if the layer is parametrized
+WEIGHTS = ("weight", "original", "original1")  # the last two in a parametrized layer
 # The factors of one axis of a map, outermost first: the size and the role (TEXTS, …) of each
 Joined: TypeAlias = list[tuple[int, str]]
-BLOCK = "its single key may be one block of several, each with its own softmax"
+BLOCK = "its single key may be one of several blocks of keys, each with its own softmax"
 REMEDY = "name the axes of the queries with axes=, or call recording.verify"
 
 
@@ -30,7 +30,7 @@ class Order(NamedTuple):
     axes: list[Joined]
 
     def arrange(self, table: Tensor) -> Tensor:
-        """Permute a table with the axes of the map (or size 1) to (texts × parts, heads, N, M)."""
+        """Permute a table, broadcastable to the map, to (texts × parts, heads, queries, keys)."""
         sizes, roles = [], []
         for axis, joined in enumerate(self.axes):
             sizes += [size if table.shape[axis] > 1 else 1 for size, _ in joined]
@@ -58,8 +58,8 @@ class Sizes(NamedTuple):
 
     texts: the number of texts of the pass; None if unknown.
     other_texts: another possible number of texts, or None.
-    widths: of the module's projections; one is heads × head width. Empty if it has none.
-    lengths: the sizes of the axes of the module's inputs, without the widths of vectors.
+    widths: the widths of the module's projections; one of them is heads × head width.
+    lengths: the sizes of the axes of the module's inputs and buffers, without widths of inputs.
     """
 
     texts: int | None
@@ -106,7 +106,7 @@ def usual_order(cells: Cells, sizes: Sizes) -> tuple[Order, Layout]:
 
 
 def _fitting(axes: list[int], width: int, sizes: Sizes) -> tuple[list[Joined], str]:
-    """Return the roles of the batch axes, with heads that fit the widths, and a reason to doubt."""
+    """Return the roles of the batch axes, with heads that fit `sizes`, and a reason to doubt."""
 
     def fits(heads: int, times: int = 1) -> bool:
         return not sizes.widths or width == 1 or heads * width / times in sizes.widths
@@ -141,8 +141,8 @@ def _doubt(order: Order, sizes: Sizes) -> str:
 
 
 def _is_length(size: int, queries: int, lengths: Collection[int]) -> bool:
-    """Whether a size is the length of an input or the product of two. A length may include one or
-    two more tokens, or those in a cache."""
+    """Whether a size is the length of an input or the product of two lengths. The size may include
+    one or two extra tokens, or the tokens in a cache."""
     several = {*lengths}
     products = {a * b for a in several for b in several}
     near = {size, size - 1, size - 2, size - queries}
@@ -150,7 +150,7 @@ def _is_length(size: int, queries: int, lengths: Collection[int]) -> bool:
 
 
 def _axis_of_queries(cells: Cells) -> int | None:
-    """Return the axis of the queries; if there are several, the one as long as the keys' axis."""
+    """Return the axis of the queries, or None; of several, the one as long as the axis of keys."""
     axes = [axis for axis, kind in enumerate(cells.kinds) if kind == QUERIES]
     if len(axes) < 2:
         return axes[0] if axes else None

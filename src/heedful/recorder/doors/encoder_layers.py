@@ -18,7 +18,7 @@ from heedful.recorder.observed_call import AXES, Observed, TokenMasks
 
 
 def from_attention(outputs: tuple, inputs: dict[str, Any]) -> Observed:
-    """Return the call of the kernel of nn.MultiheadAttention, with its output projection."""
+    """Return the call of the kernel of nn.MultiheadAttention, which also projects the output."""
     query, linear = inputs["query"], _linear(inputs["query"])
     observed = _projected(_padded(query), inputs, inputs["num_head"], linear)
     _mask_padding(observed, query)

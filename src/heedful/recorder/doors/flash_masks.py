@@ -1,9 +1,9 @@
 """Translates the arguments of flash attention in transformers into a mask of `ops.masks`.
 
 The kernels take a padding mask, a window, or the lengths of packed texts, but not a mask of queries
-× keys. They align masks to the bottom right. In two cases, they apply another mask than this module
-returns, and the certificate refutes the call: In cross-attention, transformers applies the padding
-mask of the keys to the queries. With padding inside a text, a window counts only real tokens.
+× keys. They align causal masks to the bottom right. In two cases, they apply another mask than this
+module returns, and the certificate refutes the call: In cross-attention, transformers applies the
+padding mask of keys to the queries. With padding inside a text, a window counts only real tokens.
 Source: transformers, `modeling_flash_attention_utils.py` (5.x); Dao 2023, arXiv:2307.08691.
 """
 
@@ -40,7 +40,7 @@ def mask_of(inputs: dict[str, Any], causal: bool) -> Mask | None:
         )
     (B, _, N, _), M = inputs["query"].shape, inputs["key"].shape[2]
     real = inputs.get("attention_mask")
-    end = M if real is None else real.shape[-1]  # slots of a static cache after it are empty
+    end = M if real is None else real.shape[-1]  # from here on, slots of a static cache are empty
     parts: list[Mask] = []
     if real is not None:
         parts.append(Padding(F.pad(real.bool(), (0, M - end))))

@@ -13,7 +13,7 @@ from heedful.recorder.observed_call import AXES, Observed, TokenMasks
 
 DOOR = "nn.MultiheadAttention"
 # The axes of the queries without a fused kernel, by the number of axes of the scores: the module
-# joins texts and heads in one axis; SDPA with dropout on a CPU has an axis for each
+# joins texts and heads in one axis; SDPA with dropout on a CPU has one axis for each
 BY_HAND = {3: "(b h) n d", 4: "(b) h n d"}
 SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
 

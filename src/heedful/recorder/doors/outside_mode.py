@@ -1,7 +1,7 @@
 """Runs an operation inside a dispatch mode with exactly the result that it has without the mode.
 
 A mode runs after autocast and autograd. Both stay disabled while the operation runs, so operations
-that it calls would skip them. The functions here enable them again where the result depends on it.
+that it calls would skip both. The functions here enable them again where the result needs them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 KEYS = torch._C.DispatchKey
 AUTOCAST = [key for name, key in vars(KEYS).items() if name.startswith("Autocast")]
 NESTED = [key for name, key in vars(KEYS).items() if name.startswith("NestedTensor")]
-# Kernels that call operations under autocast: of 800 operations, only these differ in a mode
+# Kernels that call operations under autocast. Of 800, only these have other results in a mode
 CALLS_AUTOCAST = {
     "_trilinear", "affine_grid_generator", "linalg_pinv", "_sparse_addmm",
     "_transformer_encoder_layer_fwd", "_native_multi_head_attention",
@@ -42,7 +42,7 @@ def run(function: Any, arguments: tuple, keywords: dict[str, Any], name: str) ->
         # its order of summation depends on whether a view of its weight requires a gradient
         with _enabled([KEYS.ADInplaceOrView] if torch.is_inference_mode_enabled() else []):
             return function(*arguments, **keywords)
-    if name in CALLS_AUTOCAST or "::" in name:  # operations of other packages may call any
+    if name in CALLS_AUTOCAST or "::" in name:  # other packages' operations may call any
         keys = [key for key in _autocasting() if not has_kernel(function, key)]
         with _enabled(keys):
             return function(*arguments, **keywords)
@@ -61,7 +61,7 @@ class Composites:
         self._is_cast = False  # whether autocast has cast the inputs of the running composite
 
     def run(self, function: Any, arguments: tuple, keywords: dict[str, Any]) -> Any:
-        """Decompose an operation, which torch does not do in inference mode."""
+        """Decompose an operation. In inference mode, torch itself does not decompose it."""
         keys, was_cast = _autocasting(), self._is_cast
         self._is_cast = was_cast or any(has_kernel(function, key) for key in keys)
         try:

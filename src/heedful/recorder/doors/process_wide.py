@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 
 class ProcessWide:
-    """Keeps the context that `make_context` returns entered while any thread is inside."""
+    """Keeps a context, the result of `make_context`, open while any thread is inside."""
 
     def __init__(self, make_context: Callable[[], AbstractContextManager[object]]) -> None:
         self.make_context = make_context

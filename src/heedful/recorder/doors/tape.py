@@ -38,7 +38,7 @@ SOFTMAXES = {"_softmax", "_safe_softmax", "softmax"}
 EXPONENTIALS = {*SOFTMAXES, "_log_softmax", "log_softmax", "exp", "exp_", "exp2", "exp2_"}
 # Operations after which the rows of a softmax are still weights
 HARMLESS = {"clone", "_to_copy", "native_dropout"}
-COPIES = {"_to_copy", "clone"}  # copies of parameters, as by autocast, are parameters
+COPIES = {"_to_copy", "clone"}  # copies of parameters, as by autocast, count as parameters
 UNUSED = "softmax weights of queries × keys that no matrix product multiplied with values"
 NO_MAP = "weights that are negative, or sum to more than one in a row, as after a rescaling"
 NESTED = "nested tensors, whose sequences have no common shape"
@@ -47,7 +47,7 @@ NESTED = "nested tensors, whose sequences have no common shape"
 class TapedCall(NamedTuple):
     """A call of attention by hand: a tape whose weights were multiplied with values.
 
-    softmax: the step of the softmax; the map has its axes.
+    softmax: the step of the softmax; the map has the axes of its result.
     weights: the weights (…, N, M) that were multiplied with values.
     first (…, n, d), second (…, m, d): copies of the factors of the first product, query first or
         key first; without a product, both are the weights.
@@ -76,7 +76,7 @@ class Tape(TorchDispatchMode):
     """A dispatch mode that follows the operations of a model's forward passes.
 
     Args:
-        parameters: parameters and buffers of the model. A product with one begins no tape.
+        parameters: parameters and buffers of the model. A product with one of them begins no tape.
         is_followed: returns whether to follow the operation that runs now.
         name: returns the name of the running module.
         report: called with each `TapedCall`.
@@ -111,7 +111,7 @@ class Tape(TorchDispatchMode):
         return False
 
     def end_pass(self) -> None:
-        """Release all tapes, and report each unused softmax of a product as missed."""
+        """Release all tapes. Report each softmax after a product as missed if no call uses it."""
         with_call = {id(softmax.product) for _, softmax in self._softmaxes if softmax.has_call}
         for name, softmax in self._softmaxes:
             if id(softmax.product) not in with_call | self._merged:
@@ -150,7 +150,7 @@ class Tape(TorchDispatchMode):
         return outputs
 
     def _is_decomposed(self, function: Any, schema: Schema, arguments: tuple) -> bool:
-        """Whether to decompose an operation. A linear layer is not: its rounding could change."""
+        """Whether to decompose an operation. A linear layer is kept: its rounding could change."""
         if not schema.is_composite:
             return False
         is_layer = schema.name == "linear" and self._is_parameter(arguments[1])
@@ -194,7 +194,7 @@ class Tape(TorchDispatchMode):
         self, function: Any, name: str, arguments: tuple, keywords: dict, result: Tensor,
         output_index: int | None, tensors: list[Tensor],
     ) -> None:  # fmt: skip
-        """Append an operation to the tape of an operand: the one with a softmax, or the largest."""
+        """Append an operation to the tape of one operand: one with a softmax, else the largest."""
         views = [view for tensor in tensors if (view := self._view(tensor)) is not None]
         main = max(views, key=lambda view: (view.step.softmax is not None, math.prod(view.size)))
         main_step = main.step
@@ -226,7 +226,7 @@ class Tape(TorchDispatchMode):
     def _write(
         self, function: Any, schema: Schema, arguments: tuple, keywords: dict, has_steps: bool
     ) -> None:
-        """Append an in-place operation."""
+        """Append an in-place operation; after other writes, the written tensors have no tape."""
         target: Any = arguments[0] if arguments else None
         if _is_dense(target):  # a buffer that the model writes into may be a cache of keys
             self._parameters -= {_storage_id(target)} & self._buffers
@@ -257,7 +257,7 @@ class Tape(TorchDispatchMode):
     def _multiply(
         self, function: Any, name: str, arguments: tuple, keywords: dict, result: Tensor
     ) -> None:
-        """Begin a tape at a product, or end one if a factor is weights."""
+        """Begin a tape at a product, or complete a call if a factor is weights."""
         start = PRODUCTS[name]
         factors = arguments[start : start + 2]
         if any(map(self._is_parameter, factors)) or not all(map(_is_dense, factors)):
@@ -288,7 +288,7 @@ class Tape(TorchDispatchMode):
     def _report(
         self, factors: tuple[Tensor, Tensor], weights_index: int, result: Tensor | None
     ) -> None:
-        """Report the product of `factors[weights_index]` with values as a call, if it is a map."""
+        """Report `factors[weights_index]` times values as a call, if these weights are a map."""
         weights, value = factors if weights_index == 0 else (factors[1].mT, factors[0].mT)
         view = self._view(weights)
         softmax = None if view is None else view.step.softmax

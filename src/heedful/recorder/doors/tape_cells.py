@@ -1,7 +1,7 @@
 """The query and the key of each cell of a map that a model computed by hand.
 
 The axes of the map are those of its softmax. Usually, no step before the softmax moves an entry:
-then strides determine each axis. Otherwise the steps are replayed on indices (`Step.index`).
+then strides determine each axis. Otherwise, the steps are replayed on indices (`Step.index`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from heedful.recorder.doors.tape import TapedCall
 from heedful.recorder.doors.tape_steps import OUTSIDE, Step
 
-# The kinds of axes: the query changes, the key, or both; the last is an axis of size 1
+# Kinds of axes: along them, the query, the key or both change; ONE: an axis of size 1
 QUERIES, KEYS, BATCH, ONE = "queries", "keys", "batch", "one"
 
 
@@ -25,9 +25,9 @@ class Cells:
 
     kinds: `QUERIES`, `KEYS`, `BATCH` or `ONE` for each axis; exactly one is `KEYS`.
     shape: the sizes of the axes, without columns that belong to no key, such as a sink's.
-    queries, keys: the row of `query` and of `key` for each cell; size 1 where it does not change.
+    queries, keys: for each cell, its row of `query` and `key`; size 1 where the row is constant.
     query, key: all queries and all keys, (rows, d).
-    is_transposed: whether the model multiplied keys with queries.
+    is_transposed: whether the model multiplied keys by queries, and not queries by keys.
     """
 
     kinds: list[str]
@@ -102,7 +102,7 @@ def replayed_weights(taped: TapedCall) -> Tensor:
 
 
 def _by_strides(softmax: Step) -> tuple[list[str], Tensor, Tensor] | None:
-    """Return kinds, rows and columns by strides; None if an axis joins queries and keys."""
+    """Return kinds, rows and columns by strides; None if these do not show the kind of an axis."""
     n, m = softmax.product.shape[-2:]
     kinds: list[str] = []
     rows = columns = torch.zeros([1] * len(softmax.shape), dtype=torch.long, device="cpu")

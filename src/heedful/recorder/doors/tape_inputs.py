@@ -31,9 +31,9 @@ from heedful.recorder.observed_call import Observed
 DOOR, ALONE = "softmax and a product", "softmax and a product (weights alone)"
 LARGE = 64.0  # factor of the pattern: so large that adding a bias hardly rounds the scores
 FAR = 80.0  # scores this far below the highest of their row are masked, if a gap separates them
-VERY_FAR = 5e3  # scores this far below are masked in any case
+VERY_FAR = 5e3  # scores this far below the highest are masked without a gap, too
 NEAR = {torch.float64: 1e-10}  # tolerance for the rounding of a weight, by type
-ROUNDED = 2e-5  # for all other types; 16-bit weights exceed it, so their map is stored
+ROUNDED = 2e-5  # for other types; rounding in 16 bits exceeds it, so 16-bit maps are stored
 ENTRIES = 1 << 22  # number of cells that are compared at once
 UNIFORM = 1e-5  # relative difference below which scales are equal
 SAMPLED_ROWS = 16  # rows from which scales are computed
@@ -138,7 +138,7 @@ def _scale(
     visible = _visible(base - base.nan_to_num(nan=-math.inf).amax(dim=-1, keepdim=True))
 
     def slope(size: float) -> Tensor:
-        """Return for each row how much `size` at odd keys raises their mean score above others."""
+        """Return for each row how much `size` raises the mean score of odd keys above even ones."""
         change = _logits(taped, arrange, size, cells)[:, :, rows] - base
         change = change.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).double()
         means = [
@@ -199,7 +199,7 @@ def _without_rounding(scale: float, width: int) -> float:
 
 
 def _reduced(table: Tensor) -> Tensor:
-    """Reduce each axis along which a table is constant to size 1."""
+    """Reduce to size 1 each axis, but the last, along which a table is constant."""
     for dim in range(table.ndim - 1):
         if table.shape[dim] > 1 and bool((table == table.narrow(dim, 0, 1)).all()):
             table = table.narrow(dim, 0, 1)

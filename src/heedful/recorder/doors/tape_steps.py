@@ -1,9 +1,9 @@
 """The steps of a tape: the operations between the two products of attention by hand.
 
-A tape begins with the product of queries and keys. A `Step` stores one later operation: its
+A tape begins with the product of queries and keys. A `Step` stores one operation of the tape: its
 function, its arguments, and the shape and strides of its result. A replay of all steps, from copies
 of the two factors, reproduces the model's weights to the last bit. A step describes a whole
-storage, a `View` a part of it.
+storage, and a `View` a part of this storage.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Step:
     softmax: the latest softmax or exponential among the steps up to this one.
     is_plain: whether each entry has the same position in memory as in the product.
     is_dropped: whether dropout is among the steps; a replay leaves it out.
-    is_map: whether the rows are those of a softmax, followed only by copies or dropout.
+    is_map: whether the result has the rows of a softmax, after only copies or dropout.
     has_call: whether this softmax already belongs to a call; later products with it are ignored.
     uses: the number of later steps that read the result.
     """
@@ -123,7 +123,7 @@ class Step:
             self.product = self
 
     def value(self, cache: dict[int, Tensor]) -> Tensor:
-        """Replay the step; `cache` stores the results that several steps read, by the step's id."""
+        """Replay the step; `cache` has results that several steps read, by the id of their step."""
         if id(self) in cache:
             return cache[id(self)]
         result = with_strides(self._run(cache), self)

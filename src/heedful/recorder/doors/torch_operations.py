@@ -18,7 +18,7 @@ from heedful.recorder.doors.tape import Tape, TapedCall
 from heedful.recorder.module_stack import Hook
 from heedful.recorder.observed_call import Observed, Report
 
-# Packages whose modules the other doors cover, and the layers of torch that attend
+# The other doors cover the modules of these packages, but not these LAYERS of torch
 PACKAGES = ("torch", "heedful", "transformers")
 LAYERS = nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
 
@@ -43,7 +43,7 @@ def watch(
     parameters: Iterable[Tensor], report: Report, is_followed: Callable[[], bool],
     name: Callable[[], str], miss: Callable[[str, str], None],
 ) -> Iterator[Tape]:  # fmt: skip
-    """Report each fused kernel and each call by hand. `Tape` describes the other arguments."""
+    """Report each fused kernel and each call by hand. `Tape` documents all other arguments."""
     fused = {name: functools.partial(report, sdpa.from_kernel, name) for name in sdpa.KERNELS}
     fused |= {
         "flex_attention": functools.partial(report, sdpa.from_flex_attention),

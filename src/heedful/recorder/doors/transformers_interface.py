@@ -41,7 +41,7 @@ def is_loaded() -> bool:
 @contextmanager
 def watch(report: Report, claim: Claim) -> Iterator[None]:
     """Report each call through the interface for which `claim()` yields True."""
-    if _interface() is None:  # `check` has refused models of such a version
+    if _interface() is None:  # an old version, whose models `check` has refused
         yield
         return
     listener = report, claim
@@ -53,7 +53,7 @@ def watch(report: Report, claim: Claim) -> Iterator[None]:
             _listeners.remove(listener)
 
 
-_listeners: list[tuple[Report, Claim]] = []  # of all threads; claims of others yield False
+_listeners: list[tuple[Report, Claim]] = []  # of all threads; claims of other threads yield False
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def _patch() -> Iterator[None]:
             lse = None
             with ExitStack() as stack:
                 reports = [r for r, claim in tuple(_listeners) if stack.enter_context(claim())]
-                # eager attention has no sums; for a single query they save no time
+                # eager attention has no sums; for a single query, sums save no time
                 has_rows = not (tensors and tensors[0].shape[2] == 1)
                 if reports and implementation != "eager" and has_rows:
                     lse = stack.enter_context(LogSumExpMode())
@@ -92,7 +92,7 @@ _patched = ProcessWide(_patch)
 @functools.cache
 def uses_interface(kind: type) -> bool:
     """Whether a class of transformers attends only through the interface. It computes attention by
-    hand if its code names a softmax but not the interface."""
+    hand if its code contains a name of `BY_HAND`, and not the interface."""
     bases = [base for base in kind.__mro__ if base.__module__.startswith("transformers.models.")]
     functions = filter(inspect.isfunction, (part for base in bases for part in vars(base).values()))
     names = {name for function in functions for name in function.__code__.co_names}
@@ -127,7 +127,7 @@ def from_arguments(
     query, key, value = (_as_multiplied(inputs[name], implementation) for name in names[:3])
     scale = inputs.get("scaling")
     mask, causal = inputs.get("attention_mask"), _is_causal(module, inputs)
-    sinks = inputs.get("s_aux", inputs.get("sinks"))  # per head, or per query with four axes
+    sinks = inputs.get("s_aux", inputs.get("sinks"))  # one per head or, with 4 axes, per query
     sinks = sinks[..., 0] if sinks is not None and sinks.ndim == 4 else sinks
     cross, real = getattr(module, "is_cross_attention", None) or None, None
     if flash_masks.is_flash(implementation):
@@ -136,7 +136,7 @@ def from_arguments(
         mask = mask.to(query.dtype)  # eager attention adds a boolean mask to the scores as 1 and 0
     elif mask is None and causal and implementation != "eager" and query.shape[2] > 1:
         mask = TOP_LEFT  # torch's is_causal; eager attention applies no causal mask of its own
-    if sinks is not None:  # transformers applies them after the kernel, whose sums lack them
+    if sinks is not None:  # transformers applies sinks after the kernel, whose sums lack them
         lse = None
     return Observed(
         query, key, value, output.transpose(1, 2),

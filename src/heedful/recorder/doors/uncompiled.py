@@ -16,6 +16,6 @@ _eager = ProcessWide(lambda: torch.compiler.set_stance("force_eager"))
 
 def uncompiled(modules: Modules) -> AbstractContextManager[None]:
     """Return a context in which compiled code runs uncompiled."""
-    # without a compiler in use, avoid loading it, which takes a second
+    # if no compiler is in use, do not load it: this takes a second
     are_known = all(type(module).__module__.startswith(KNOWN) for module in modules)
     return nullcontext() if are_known and "torch._dynamo" not in sys.modules else _eager.entered()
