@@ -170,7 +170,7 @@ class Capture:
         return None if row is None else last[row, self.real(text, part).queries]
 
     def _row_of_ids(self, text: int, part: int, ids: Tensor) -> int | None:
-        """Return a sequence's row in `ids` (a row per text of the pass or call); None if unknown."""
+        """Return a sequence's row in `ids`, of which each row is a text; None if none fits."""
         if len(ids) == self.texts:
             return text
         return row_of(self.row(text, part), len(ids), len(self.query))

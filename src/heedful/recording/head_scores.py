@@ -139,7 +139,7 @@ class ScoreGatherer:
         self._learned = statistics.LearnedSink()
 
     def add_rows(self, run: range, *others: Statistic) -> None:
-        """Add a run of rows; `others` are further statistics to gather in the same pass over rows."""
+        """Add a run of rows; `others` are more statistics to gather in the same pass over rows."""
         gathered = (*self._statistics.values(), self._learned, *others)
         self.call.gather(*gathered, heads=self.heads, within=run)
         self._chance.rows(self.call, self._linear, run)
