@@ -37,9 +37,8 @@ class Check:
 
     worst: the largest difference of any head, in units of the spread of that head's values; NaN if
         nothing was compared. tolerance: the largest difference that rounding explains.
-    rows: the number of compared rows in all sequences, which are here the parts of all texts.
-    where: the head of `worst`, and the sequence. why: the reason if nothing was compared.
-    proof, layout, why: those of the call in the result of `recording.certificate()`.
+    rows: the number of compared rows. where: the head of `worst`, and the sequence (text × part).
+    why: why nothing was compared. `recording.certificate()` sets the call's proof, layout and why.
     """
 
     worst: float
@@ -98,7 +97,8 @@ def certify(
         if largest > worst:
             heads_per_sequence = len(result.errors) // len(group.sequences)
             sequence, head = divmod(result.errors.index(largest), heads_per_sequence)
-            worst, where = largest, f"head {head} of sequence {group.sequences[sequence]}"
+            number = group.sequences[sequence]
+            worst, where = largest, f"head {head} of sequence {number} (texts × parts)"
     return make_check(worst, tolerance, rows, where, lacks_output), agree
 
 
