@@ -97,8 +97,8 @@ def certify(
         if largest > worst:
             heads_per_sequence = len(result.errors) // len(group.sequences)
             sequence, head = divmod(result.errors.index(largest), heads_per_sequence)
-            number = group.sequences[sequence]
-            worst, where = largest, f"head {head} of sequence {number} (texts × parts)"
+            worst = largest
+            where = f"head {head} of sequence {group.sequences[sequence]} (texts × parts)"
     return make_check(worst, tolerance, rows, where, lacks_output), agree
 
 
