@@ -111,7 +111,7 @@ def test_the_error_of_a_narrower_dtype(dtype):
     errors = difference.amax((2, 3)) / unit.amax((2, 3))
     assert call.check.worst == pytest.approx(float(errors.max()), rel=1e-3)
     sequence, head = divmod(int(errors.argmax()), 4)
-    assert call.check.where == f"head {head} of sequence {sequence}"
+    assert call.check.where == f"head {head} of sequence {sequence} (texts × parts)"
     assert 1e-4 < call.check.worst < call.check.tolerance
     assert call.check.tolerance == {torch.float16: 1e-2, torch.bfloat16: 5e-2}[dtype]
     assert recorded_call(query, key)[0].check.worst < 2e-6
@@ -168,8 +168,8 @@ def test_errors_are_in_units_of_the_spread_of_a_heads_values(name, wrong, monkey
     recording = of_values(values, monkeypatch, wrong)
     for text in recording.sequences:
         assert (text[0].check.passed, text[0].proof) == (False, "refuted")
-        assert text[0].check.where == "head 2 of sequence 1"
-        assert text[0].why.startswith("weights times values of head 2 of sequence 1 differ by ")
+        assert text[0].check.where == "head 2 of sequence 1 (texts × parts)"
+        assert text[0].why.startswith(f"weights times values of {text[0].check.where} differ by ")
 
 
 def masked_except(queries):

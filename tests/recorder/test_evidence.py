@@ -141,7 +141,7 @@ def test_a_difference_in_any_feature_is_detected(B, G, group, N, M, width, data)
         patched.setattr(evidence, "SMALL", data.draw(st.sampled_from(SMALL)))
         check, _ = certify(causes, tokens, evidence_of(value, output, {kind}))
     assert not check.passed
-    assert check.where == f"head {h} of sequence {b}"
+    assert check.where == f"head {h} of sequence {b} (texts × parts)"
 
 
 def test_a_call_whose_check_raises_is_refuted(monkeypatch):

@@ -123,7 +123,7 @@ def test_the_first_tokens_are_listed_and_escaped():
 def test_of_a_long_map_some_rows_are_drawn():
     recording = recorded(1, 2, 3000)
     html = recording._repr_html_()
-    assert "of a longer map, the picture has 80 queries" in html
+    assert "of a map with a side above 80, the picture has at most 80 queries;" in html
     [image] = pictures(html)
     assert image.height == 80
     grey = (np.asarray(image)[:, :75] == GREY).all(-1)

@@ -256,7 +256,7 @@ def test_other_values_than_images_are_refused_in_one_line(image, message, tmp_pa
     [
         ({"images": []}, "a list"),
         ({"images": "one.png"}, "a list"),
-        ({"images": [images(1)[0]] * 3}, "3 images of 4 × 4 patches; expected one for each of the"),
+        ({"images": [images(1)[0]] * 3}, "3 images of 4 × 4 patches; expected an image for each"),
         ({"patches": (3, 6)}, "of 3 × 6 patches"),
         ({"patches": 4}, "rows and columns"),
         ({"patches": (0, 4)}, "rows and columns"),

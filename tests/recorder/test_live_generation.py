@@ -150,7 +150,7 @@ def test_batches_and_other_texts_are_not_appended():
     model = of_ours()
     with heedful.record(model) as batch:
         model(TEXT[:, :8].view(2, 4))
-    with pytest.raises(RunError, match="a batch in"):
+    with pytest.raises(RunError, match="a batch or padding in"):
         LiveGeneration().append(batch)
     growing = LiveGeneration()
     with heedful.record(model) as recording:

@@ -1,4 +1,4 @@
-"""`Call`, a recorded call of attention on one sequence: parts of its map, and statistics."""
+"""`Call`, a recorded call of attention on one part of one text: its map and its statistics."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 
 
 class Call(CallRows):
-    """One call of attention on one sequence: maps of N queries × M keys for each of H heads.
+    """A call of attention on one part of one text: a map of N queries × M keys for each of H heads.
 
     Maps are computed on request from the stored attention inputs. `heedful.ops.statistics` defines
-    the statistics. With `head` (the model's number) they return one head; without, all, (H, …).
+    the statistics. With the argument `head` (the model's number), methods return only that head.
 
-    name: the module's name. layer: the number of its block in that name; None without a number.
-    index: the number of the call, from 0. pass_index: the number of the forward pass, from 0.
+    name: the module's name. layer: the number of the block in that name; None without a number.
+    index, pass_index: the numbers of the call and of its forward pass, counted from 0.
     kind: "self", "causal" or "cross". door: the entry point where the call was intercepted.
     ids, query_ids: the token ids of the keys (M,) and of the queries (N,); None if unknown.
-    key_tokens, query_tokens: the text of the tokens; None if unknown. Image patches are named
+    key_tokens, query_tokens: the text of each token; None if unknown. Image patches are named
         "row,column". key_picture, query_picture: the image of the patches; None for other tokens.
-    unknown: the tokenizer's id for unknown words.
+    unknown: the tokenizer's id for unknown words. map_: the map (H, N, M), if it is stored.
     sequence: the index of the text in the batch, from 0. batch: the number of texts.
-    part: the index of the call in `parts`, which are the parts of the text, such as windows.
+    part: the index of this call in `parts`, the calls on all parts of the text, such as windows.
     chosen: the model's numbers of the heads if only some were recorded; else None.
-    proof, layout: the certainty of the numbers, and of the axes. why: the reason if uncertain.
-    recording_ref: returns the recording, or None once it is deleted.
-    sums: the log-sum-exps of the rows. Full rows are compared with them when computed.
-    refutations: reasons why a later comparison refuted the call. map_: (H, N, M), if stored.
+    proof: the certainty of the numbers. layout: that of the axes. why: the reasons for doubt.
+    recording_ref: returns the recording, or None once the recording is deleted.
+    sums: the log-sum-exps of the rows, if known; compared with those of each computed full row.
+    refutations: why later comparisons refuted this call (at key `row`), or the call on other parts.
     """
 
     def __repr__(self) -> str:
@@ -75,7 +75,7 @@ class Call(CallRows):
 
     @property
     def is_cross(self) -> bool:
-        """Whether it is cross-attention, in which queries have no position among the keys."""
+        """Whether the call is cross-attention: its queries have no position among the keys."""
         return self.kind == "cross"
 
     @property
@@ -92,17 +92,17 @@ class Call(CallRows):
         self, head: int | None = None, queries: Index | int | None = None,
         keys: Index | None = None, *, part: int | None = None,
     ) -> Tensor:  # fmt: skip
-        """Compute any part of the map exactly: (H, n, m), or (n, m) for one head.
+        """Compute the weights of some queries on some keys exactly: (H, n, m), or (n, m) of a head.
 
         Args:
             head: the model's number of a head, from 0; default all. If all heads were recorded,
                 negative numbers count from the end.
-            queries, keys: slices, lists of indices or a boolean per query or key; default all.
+            queries, keys: an index, a slice, a list of indices, or a boolean mask; default all.
             part: the index of a part of the text, such as a window; default this call's part.
 
         Raises:
             ArgumentError: a head, query, key or part that does not exist.
-            RunError: the call is refuted.
+            RunError: the call is refuted, or its file is damaged.
         """
         if part is not None and part != self.part:
             parts = self.parts
@@ -117,10 +117,10 @@ class Call(CallRows):
     ) -> Tensor:
         """Return log Σₘ exp(score) of each query, (H, n) or (n,); NaN for fully masked rows.
 
-        If the model's kernel did not return it, it is computed once. After that, computing any part
-        of the map takes only the time of that part. If a model masks all keys of a row by large
-        negative numbers, the value is that of other scores with the same weights. `queries` is a
-        slice without a step; `progress` is called with the completed share, 0 to 1.
+        Values that the model's kernel did not return are computed once. After that, the time for
+        some weights depends only on their number. If a model masks all keys of a row by large
+        negative numbers, the value may be that of other scores that give the same weights.
+        `queries` is a slice without a step. `progress` is called with the completed share, 0 to 1.
         """
         rows = range(self.shape[1])[region("queries", queries)]
         sums = self._row_sums(self._heads(head), rows, progress)
@@ -128,7 +128,7 @@ class Call(CallRows):
         return sums if head is None else sums[0]
 
     def received(self, head: int | None = None, *, mean: bool = False) -> Tensor:
-        """Return Σₙ W[n, m] of each key; `mean`: the mean over queries that may attend to m."""
+        """Return Σₙ W[n, m] of each key m; `mean`: the mean over queries that may attend to m."""
         return self._statistic(head, statistics.Received(mean))
 
     def entropy(self, head: int | None = None) -> Tensor:
@@ -136,7 +136,7 @@ class Call(CallRows):
         return self._statistic(head, statistics.Entropy())
 
     def largest(self, head: int | None = None) -> Top:
-        """Return the largest weight of each query, and its key."""
+        """Return the largest weight of each query, and the key that has this weight."""
         top = self.top(1, head)
         return Top(top.weights[..., 0], top.keys[..., 0])
 
@@ -145,20 +145,20 @@ class Call(CallRows):
         return self._statistic(head, TopKeys(integer("top", k, minimum=1)))
 
     def distance(self, head: int | None = None) -> Tensor:
-        """Return Σₘ W · |p(n) − m| of each query, in tokens; NaN in cross-attention."""
+        """Return Σₘ W · |p(n) − m| of each query n at position p(n); NaN in cross-attention."""
         return self._statistic(head, self.positional(statistics.Distance()))
 
     def diagonal(self, offset: int, head: int | None = None) -> Tensor:
-        """Return the mean of W[n, p(n) − offset]: 0 is the token itself, 1 the previous token.
+        """Return the mean of W[n, p(n) − offset]; offset 0 is the token itself, 1 the previous one.
 
-        The mean is over the queries after the first key, since the first has no choice. NaN in
-        cross-attention, where queries have no position among the keys.
+        The mean is over queries that have such a key and come after the first key: a query at the
+        first key has no choice in causal attention. NaN in cross-attention, which has no p(n).
         """
         diagonal = statistics.Diagonal(integer("offset", offset))
         return statistics.mean(self._statistic(head, self.positional(diagonal)))
 
     def sink(self, head: int | None = None) -> Tensor:
-        """Return the mean weight on the first key, from later queries (cross-attention: all)."""
+        """Return the mean weight on the first key, over later queries (cross-attention: all)."""
         return statistics.mean(self._statistic(head, statistics.Sink(crosses=self.is_cross)))
 
     def learned_sink(self, head: int | None = None) -> Tensor:
@@ -169,13 +169,13 @@ class Call(CallRows):
         self, size: int = 256, *, head: int | None = None, queries: slice = ALL,
         keys: slice = ALL, reduce: str = "mean", progress: OnProgress | None = None,
     ) -> Tensor:  # fmt: skip
-        """Pool a region to at most size × size cells: (H, rows, columns), or (rows, columns).
+        """Pool a region of the map to at most size × size cells; (rows, columns) for each head.
 
         If the log-sum-exps of its rows are known, only the region is computed, else full rows.
 
         Args:
             size: the maximum number of rows, and of columns, of cells.
-            head: the model's number of a head; default all.
+            head: the model's number of a head; default all: (H, rows, columns).
             queries, keys: the region, as slices without a step; default all.
             reduce: "mean" or "max" of the weights in a cell; masked weights count as 0.
             progress: called with the completed share, 0 to 1.
@@ -192,10 +192,10 @@ class Call(CallRows):
         self, cell: tuple[int, int], head: int, queries: slice = ALL, keys: slice = ALL, *,
         reduce: str = "mean",
     ) -> Tensor:  # fmt: skip
-        """Pool a region of one head as `heatmap` does, in cells of (queries, keys) weights.
+        """Pool a region of one head like `heatmap`, but to cells of a fixed size, (queries, keys).
 
-        The last cells of an axis may be smaller. Regions fit together as tiles of one picture if
-        their sizes are multiples of the cell's.
+        The last cell of an axis may be smaller. Regions fit together as tiles of one picture if
+        they start and end at multiples of the cell size.
         """
         heads, rows = self._heads(head), region("queries", queries)
         sums = self._row_sums(heads, range(self.shape[1])[rows], None)
@@ -205,18 +205,18 @@ class Call(CallRows):
     def masked_cells(
         self, cell: tuple[int, int], head: int, queries: slice = ALL, keys: slice = ALL
     ) -> Tensor:
-        """Return which cells of `pooled` are fully masked: boolean (rows, columns)."""
+        """Return which cells of `pooled` contain only masked pairs: boolean (rows, columns)."""
         return masked_cells(self._inputs_of(self._heads(head)), cell, queries, keys)[0]
 
     def one_weight(self, head: int, query: int, key: int) -> OneWeight:
-        """Return one weight with its terms: query · key, scale, cap, bias, mask, softmax."""
+        """Return one weight with each step of its computation, from query · key to the softmax."""
         head_index = range(self.shape[0])[self._heads(head)][0]
         return one_weight(self.checked_inputs(), head_index, query, key)
 
     def value_norm(
         self, head: int | None = None, queries: Index | None = None, keys: Index | None = None
     ) -> Tensor:
-        """Return W[n, m] · ‖value m‖, (H, n, m) or (n, m): the norm of the weighted value.
+        """Return W[n, m] · ‖value m‖, the norm of the weighted value: (H, n, m), or (n, m).
 
         Source: Kobayashi et al. 2020, *Attention is not only a weight* (arXiv:2004.10102).
         """
@@ -244,11 +244,11 @@ class Call(CallRows):
                        scale=scale, highest=highest, values=values)  # fmt: skip
 
     def summary(self, progress: OnProgress | None = None) -> dict[str, Tensor]:
-        """Return each row statistic's mean over the queries, (H,), and "received", (H, M).
+        """Return the mean of each row statistic over the queries, (H,), and "received", (H, M).
 
-        "self", "previous" and "sink" are the scores of `Recording.heads`. "self", "previous" and
-        "distance" are NaN in cross-attention. The result is cached, since it needs every row of the
-        map. `progress` is called with the completed share, 0 to 1.
+        "self", "previous" and "sink" are defined as in `Recording.heads`. "self", "previous" and
+        "distance" are NaN in cross-attention. The result is cached, since computing it needs every
+        row of the map. `progress` is called with the completed share, 0 to 1.
         """
         if "summary" not in self._cache:
             rows = {
@@ -270,11 +270,11 @@ class Call(CallRows):
         self, segments: SegmentSpecs, *, queries: SegmentSpecs | None = None,
         progress: OnProgress | None = None,
     ) -> Segments:  # fmt: skip
-        """Compute how much each head attends from each segment of queries to each of keys.
+        """Compute how much each head attends from each segment of queries to each segment of keys.
 
         Args:
-            segments: segments of the keys, by name: a slice, a range, a list of indices, a boolean
-                for each token, or a text that occurs once in the tokens. They may overlap.
+            segments: the segments of the keys, by name: each a slice, a range, a list of indices, a
+                boolean per token, or a text that occurs once in the tokens. They may overlap.
             queries: segments of the queries, in the same forms. By default a query is in the
                 segments of the key at its position; in cross-attention all queries are one segment,
                 "all".
@@ -284,9 +284,9 @@ class Call(CallRows):
             a list of `SegmentShare`s, which prints as a table.
 
         Raises:
-            ArgumentError: no segment, a segment without a token, an index out of range, a text that
-                does not occur or occurs several times.
-            RunError: the call is refuted.
+            ArgumentError: no segment, a reserved name, a segment without a token, an index out of
+                range, or a text that does not occur exactly once.
+            RunError: the call is refuted, or its file is damaged.
         """
         from heedful.recording.segments import segments_of_call
 
@@ -294,7 +294,7 @@ class Call(CallRows):
         return segments_of_call(self, segments, queries, progress)
 
     def positional(self, statistic: RowStatistic) -> RowStatistic:
-        """Return the statistic, or in cross-attention one that is NaN."""
+        """Return the statistic; in cross-attention, a statistic that is NaN."""
         return statistics.Undefined() if self.is_cross else statistic
 
 

@@ -1,6 +1,7 @@
 """`Capture`, the stored form of one call of attention for a batch.
 
-Letters of shapes: S sequences (texts × parts), H query heads, G key heads, N queries, M keys.
+Here a sequence is one part of one text; in `recording.sequences`, a sequence is a full text.
+Letters of shapes: S sequences, H query heads, G key heads, N queries, M keys.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from heedful.recording.proof import Layout
 from heedful.recording.row_sums import RowSums, unknown
 from heedful.recording.unpadded import RealTokens, of_sequence, row_of, take_rows
 
-# Errors that the tensors of a call can cause; the check raises others, such as KeyboardInterrupt
+# Errors of a check that refute the call; other errors, such as KeyboardInterrupt, are raised
 CALL_ERRORS = (HeedfulError, RuntimeError, ArithmeticError, LookupError, TypeError, ValueError)
 TOLD_LAYOUT = Layout("told")
 
@@ -31,19 +32,18 @@ TOLD_LAYOUT = Layout("told")
 class Capture:
     """The stored form of a call: copies of its tensors, so that the model cannot change them.
 
-    layer: the model's number of the block. index: the number of the call, from 0.
+    layer: the model's number of the block. index: the number among all calls of the model, from 0.
     query (S, H, N, d), key (S, G, M, d), value (S, G, M, v): the sequences of a text are adjacent.
-    tokens: the real tokens of each sequence.
-    check_source: the `Check`, or the evidence or the function that `check` computes it from.
-    weights: (S, H, N, M), the map, stored if no `AttentionInputs` reproduce it exactly.
-    ids: (texts, L), the token ids of the keys; the last N are those of the queries. In a pass with
-        a cache, only those of the queries may be known. query_ids: (texts, L), in cross-attention.
-    heads: the model's numbers of the recorded heads; None for all.
-    layout: how the axes were determined.
-    refutations: by the index of a sequence, the reason why a comparison after the check refuted it.
+    tokens: the real tokens (those that are not padding) of each sequence.
+    check_source: the `Check`; or the evidence from which, or a function by which, it is computed.
+    weights: (S, H, N, M), the map, stored if the query and key do not reproduce it.
+    ids: (texts, L), the token ids of the keys; the last N are those of the queries. With a cache,
+        earlier ids may be missing. query_ids: (texts, L), those of queries in cross-attention.
+    heads: the model's numbers of the recorded heads; None: all. layout: how axes were determined.
+    refutations: why a comparison after the check refuted a sequence, by the sequence's index.
     sums: (S, H, N), the log-sum-exp of each row, from the kernel or computed; NaN if unknown.
-    texts: the number of texts in the pass. parts: the number of sequences of each text.
-    first: the index of the first text of this call, if the call has only some of the texts.
+    texts: the number of texts in the pass, of which the call may have only some, from `first` on.
+    parts: the number of parts of each text.
     check_file: raises a RunError if the file that stores the call is damaged.
     """
 
@@ -79,11 +79,11 @@ class Capture:
 
     @property
     def text_range(self) -> range:
-        """The indices of the texts in this call."""
+        """The indices, among the texts of the pass, of the texts in this call."""
         return range(self.first, self.first + len(self.query) // self.parts)
 
     def row(self, text: int, part: int = 0) -> int:
-        """Return the index of a sequence in this call; raise an IndexError if it is not in it."""
+        """Return a sequence's index in this call; raise an IndexError if the call lacks it."""
         if text not in self.text_range or not 0 <= part < self.parts:
             raise IndexError(f"part {part} of text {text} in {self.name}")
         return (text - self.first) * self.parts + part
@@ -141,7 +141,7 @@ class Capture:
         return table if table.shape[-1] == 1 else take_rows(table.mT, keys).mT
 
     def map_of(self, text: int, part: int = 0) -> Tensor | None:
-        """Return the stored map of one sequence without padding, (H, N, M), or None."""
+        """Return the map of one sequence without padding, (H, N, M); None if none is stored."""
         queries, keys, _ = self.real(text, part)
         weights = self.weights
         return None if weights is None else self._crop(weights[self.row(text, part)], queries, keys)
@@ -170,13 +170,13 @@ class Capture:
         return None if row is None else last[row, self.real(text, part).queries]
 
     def _row_of_ids(self, text: int, part: int, ids: Tensor) -> int | None:
-        """Return the row of `ids` (texts of the pass or of the call, L) for a sequence, or None."""
+        """Return a sequence's row in `ids`, of which each row is a text; None if none fits."""
         if len(ids) == self.texts:
             return text
         return row_of(self.row(text, part), len(ids), len(self.query))
 
     def _are_of_keys(self, ids: Tensor) -> bool:
-        """Return whether `ids` has an id for each key; slots of a cache may still be empty."""
+        """Return whether `ids` has an id for each key, except for empty slots of a cache."""
         length, N = ids.shape[1], self.query.shape[2]
         last = max((int(real.keys[-1]) for real in self.tokens if len(real.keys)), default=0)
         has_empty_slots = self.kind == "causal" and length >= N and last < length
@@ -193,7 +193,7 @@ def inputs_of_weights(weights: Tensor, mask: Mask | None) -> AttentionInputs:
     """Return attention inputs from which softmax computes the map `weights` (H, N, M).
 
     Queries and keys are 0, and the bias is the logarithm of the map. If a row sums to less than 1,
-    the rest is the weight of a learned sink. The mask must not mask a positive weight.
+    but not to 0, a learned sink gets the missing weight. No positive weight may be masked.
     """
     (H, N, M), dtype = weights.shape, torch.promote_types(weights.dtype, torch.float32)
     weights = weights.detach().to(dtype).nan_to_num(nan=0.0)
@@ -235,7 +235,7 @@ def capture_of_weights(weights: Tensor, name: str, layer: int | None, index: int
 def _mask_of(attended: Tensor) -> Mask | None:
     """Infer a mask from a boolean table (N, M): which pairs have a positive weight in some head.
 
-    The mask is a sliding window only if its pairs are exactly these, and it is wider than 2 keys.
+    The mask is a sliding window only if it allows exactly these pairs, and is wider than 2 keys.
     """
     N, M = attended.shape
     if N > 1 and M >= N and not bool(attended.triu(1 + M - N).any()):

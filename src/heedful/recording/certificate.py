@@ -1,8 +1,8 @@
 """The check of a call: recomputed weights times values are compared with the model's output.
 
-`evidence` stores the tensors, this module computes their difference (`Check`), and `proof` turns it
-into a word. For attention by hand (written out as products and a softmax), replaying the operations
-yields the weights. No check here shows which of their axes are texts, heads and queries.
+`evidence` stores the tensors, this module computes the difference (`Check`), and `proof` names the
+result. For attention by hand (written out as products and a softmax), replaying the operations
+yields the weights. No check in this module shows which axes are texts, heads and queries.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ class Check:
 
     worst: the largest difference of any head, in units of the spread of that head's values; NaN if
         nothing was compared. tolerance: the largest difference that rounding explains.
-    rows: the number of compared rows in all sequences. where: the head and sequence of `worst`.
-    why: the reason if nothing was compared. In `recording.certificate()`, the `why` of the call.
-    proof, layout: those of the call, set by `recording.certificate()`.
+    rows: the number of compared rows. where: the head of `worst`, and the sequence (text × part).
+    why: why nothing was compared. `recording.certificate()` sets the call's proof, layout and why.
     """
 
     worst: float
@@ -57,9 +56,9 @@ class Check:
 
 
 class HeadErrors(NamedTuple):
-    """The error of each head, infinite if a number is not finite, and the number of compared rows.
+    """The error of each head (infinite if a number is not finite), and the number of compared rows.
 
-    lacks_output: whether some head has unmasked rows, but none of them has a finite output.
+    lacks_output: whether some head has unmasked rows, but a finite output in none of these rows.
     """
 
     errors: list[float]
@@ -74,7 +73,7 @@ def certify(
     """Check a call; also return whether the kernel's log-sum-exps agree with the recomputed rows.
 
     `inputs` are the stored attention inputs of each sequence. So the check covers what storing
-    changes: padding is removed, a mask may become a structure, and the dtype may be narrower.
+    changes: padding is removed, `Causal` may replace a mask's table, the dtype may be narrower.
     """
     evidence = evidence.projected()
     values, outputs, sampled = evidence.values, evidence.outputs, evidence.rows
@@ -98,12 +97,13 @@ def certify(
         if largest > worst:
             heads_per_sequence = len(result.errors) // len(group.sequences)
             sequence, head = divmod(result.errors.index(largest), heads_per_sequence)
-            worst, where = largest, f"head {head} of sequence {group.sequences[sequence]}"
+            worst = largest
+            where = f"head {head} of sequence {group.sequences[sequence]} (texts × parts)"
     return make_check(worst, tolerance, rows, where, lacks_output), agree
 
 
 def make_check(worst: float, tolerance: float, rows: int, where: str, lacks_output: bool) -> Check:
-    """Return the `Check` of the largest error, which is NaN if nothing could be compared."""
+    """Return a `Check`; its `worst` is NaN if `worst` is small, but some head was not compared."""
     if worst <= tolerance and (lacks_output or not rows):
         return Check(math.nan, tolerance, 0, NO_OUTPUT if lacks_output else NO_ROWS)
     return Check(worst, tolerance, rows, where=where)
@@ -159,14 +159,14 @@ def _head_errors(
     expected: Tensor, output: Tensor, unit: Tensor, masked: Tensor, map_: Tensor
 ) -> HeadErrors:
     """Return the error of each head on the rows that are not fully masked, relative to `unit`."""
-    if not bool(masked.any()):  # fast path: if the sum is finite, all numbers are
+    if not bool(masked.any()):  # fast path: if the sum is finite, all numbers are finite
         largest = unit.amax(dim=(1, 2)).clamp(min=SMALLEST_UNIT)
         errors = (expected - output).abs_().amax(dim=(1, 2)) / largest
         if math.isfinite(float((errors + largest).sum())):
             return HeadErrors(errors.tolist(), expected.shape[1])
     is_equal = (expected == output) | (expected.isnan() & output.isnan())
-    # Skip rows without a finite number in either output, and rows of NaN weights with an output of
-    # 0: for NaN weights and few keys, torch's CPU kernel returns zeros
+    # Skip rows in which both outputs are equal and no number is finite, and rows of NaN weights and
+    # output 0: for NaN weights and few keys, torch's CPU kernel returns zeros
     no_weights = map_.isnan().all(dim=-1) & (output == 0).all(dim=-1)
     no_output = (is_equal.all(dim=-1) & ~output.isfinite().any(dim=-1)) | no_weights
     no_output &= ~masked
@@ -183,7 +183,7 @@ def _layer_errors(
     map_: Tensor, value: Tensor, output: Tensor, masked: Tensor, group: Group, evidence: Evidence,
     rows: Tensor,
 ) -> HeadErrors | None:  # fmt: skip
-    """Compare the output of a fused layer, after its `epilogue`; one error for each sequence."""
+    """Compare the output of a fused layer after `evidence.epilogue`; one error per sequence."""
     if evidence.epilogue is None or evidence.values is None or bool(masked.all()):
         return None
     by_sequence = len(group.sequences), -1
@@ -215,7 +215,7 @@ def _sums_agree(inputs: AttentionInputs, rows: Tensor, sums: Tensor, kernel_sums
 
 
 def _shared_mask(inputs: AttentionInputs, rows: Tensor) -> Tensor | None:
-    """Return the compared rows of a mask of `Causal` and `Window`, cached; None for others."""
+    """Return rows of a mask that consists of `Causal` and `Window`, cached; None for others."""
     parts = inputs.mask.parts if isinstance(inputs.mask, Combined) else (inputs.mask,)
     if not all(isinstance(part, Causal | Window) for part in parts):
         return None

@@ -46,7 +46,7 @@ def integer(name: str, number: Any, minimum: int | None = None) -> int:
 
 
 def region(name: str, part: Any) -> slice:
-    """Return a region as a slice, all for None; raise an ArgumentError if it is not a slice."""
+    """Return a slice unchanged, and for None a slice of all; else raise an ArgumentError."""
     if part is None:
         return ALL
     ends = (part.start, part.stop, part.step) if isinstance(part, slice) else ("none",)
@@ -60,7 +60,7 @@ def region(name: str, part: Any) -> slice:
 
 
 def texts_of(tokens: Any) -> list[list[str]] | None:
-    """Return the token texts of each sequence; raise an ArgumentError if they are not lists."""
+    """Return the strings of the tokens, a list per text; raise an ArgumentError for other forms."""
     if tokens is None:
         return None
     rows = list(tokens) if isinstance(tokens, Iterable) else [tokens]
@@ -70,7 +70,7 @@ def texts_of(tokens: Any) -> list[list[str]] | None:
         raise ArgumentError(
             f"tokens={reprlib.repr(tokens)}",
             expected="a list of strings for each sequence, in a list",
-            remedy="one sequence is [['the', 'cat']]",
+            remedy="for a batch of one sequence, pass [['the', 'cat']]",
         )
     return texts
 

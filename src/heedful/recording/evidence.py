@@ -3,10 +3,10 @@
 They are copied during the forward pass. `certificate` later compares weights times values with the
 output in these rows, and `proof` names the result.
 
-To store only r numbers per key, values and output are projected on r fixed random directions. Two
-different products are equal in r random directions with probability at most 2^-r (Freivalds 1977,
-Probabilistic machines can use less running time). Small values on a CPU are copied, which takes
-less time, and projected later. Leading axes are (B, H), or (b,) for attention by hand.
+To store only r numbers per key, values are projected on r fixed random directions; the check also
+projects the output. Different products agree in all directions with probability at most 2^-r
+(Freivalds 1977, Probabilistic machines can use less running time). Small values on a CPU are copied
+and projected later. In shapes, … is (B, H) for B sequences (texts × parts), or (b,) by hand.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from heedful.ops.inputs import no_autocast
 from heedful.recording.row_sums import sums_of_kernel
 from heedful.recording.tolerance import tolerance_of
 
-SAMPLED = 8  # number of compared rows, including the first and the last
+SAMPLED = 8  # maximum number of compared rows, including the first and the last
 DIRECTIONS = 8  # number of directions on which values are projected
 SMALL = 1 << 20  # bytes; values on a CPU up to this size are copied, and projected later
 # The operations of a fused layer after attention. Arguments: the joined heads (B, n, H · v), and
-# their index in the input, (sequences (B, 1), rows (n,)). Returns the layer's output (B, n, D)
+# the index of their rows in the input, (B, 1) and (n,). Returns the layer's output (B, n, D)
 Epilogue: TypeAlias = Callable[[Tensor, Any], Tensor]
 
 
@@ -37,16 +37,16 @@ Epilogue: TypeAlias = Callable[[Tensor, Any], Tensor]
 class Evidence:
     """The tensors that a call is checked against.
 
-    why: the reason if nothing can be compared; then all tensors are None. Else empty.
+    why: the reason if nothing can be compared, in which case all tensors are None; else empty.
     dtypes: those of query, keys and output in the model, and the dtype of the stored call.
     tolerance: the largest error that rounding explains, with torch's settings during the call.
     rows: (n,), the indices of the compared queries.
     values: (…, M, r), projected, or (…, M, v) if `is_unprojected` or `needs_projection`.
-    outputs: (…, n, v), the output in these rows.
+    outputs: (…, n, v), the output in `rows`; (B, 1, n, D) with an epilogue.
     is_unprojected: whether values stay unprojected: some are not finite, or there is an epilogue.
     needs_projection: whether the values are copies that `projected` must still project.
-    sums: (B, H, N), the kernel's log-sum-exps; the call stores them if they agree.
-    epilogue: the operations of a fused layer after attention, such as the output projection.
+    sums: (B, H, N), the kernel's log-sum-exps; the call stores them if recomputed ones agree.
+    epilogue: the operations of a fused layer after attention, such as its output projection.
     """
 
     why: str
@@ -73,7 +73,7 @@ class Evidence:
         )  # fmt: skip
 
     def of_heads(self, heads: Sequence[int], count: int) -> Evidence:
-        """Return the evidence of some of `count` heads; values of a group are repeated per head."""
+        """Return the evidence of some of `count` heads; each head gets a copy of shared values."""
         if self.values is None or self.outputs is None:
             return self
         selected = torch.tensor(heads, device="cpu")
@@ -107,7 +107,7 @@ def evidence_of(
         return evidence(values=value.clone(), is_unprojected=True)
     if output.shape[-1] != value.shape[-1] or not value.shape[-1]:
         raise TypeError(f"an output {tuple(output.shape)} of values {tuple(value.shape)}")
-    # On a GPU, testing for finite values here would wait for the kernels: the check tests later
+    # On a GPU, a test for finite values would wait for the kernels here; the check does it later
     if value.is_cpu and value.nbytes <= SMALL:
         return evidence(values=value.clone(), needs_projection=True)
     values = projected(value)

@@ -1,6 +1,6 @@
 """Figures of calls: a row of maps for each layer, a column for each head.
 
-A map with more cells than its place in the figure can show is pooled; the full map is never built.
+A map with more weights than its place in the figure can show is pooled, and never built in full.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_SCORES = 512  # the maximum number of queries, and of keys, in a table of sc
 
 
 class Selection(NamedTuple):
-    """The calls and heads to draw: numbers of the model and a key of `PARTS`; None means all."""
+    """What to draw; None: all. layers, heads: the model's numbers. part: a key of `PARTS`."""
 
     layers: Iterable[int] | int | None = None
     heads: Iterable[int] | int | None = None
@@ -46,7 +46,7 @@ class Selection(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Calls of one shape, drawn as one block of the figure. names: the labels of the calls."""
+    """Calls with maps of one size, drawn as one block of the figure. names: labels of the calls."""
 
     calls: list[Call]
     names: list[str]
@@ -59,7 +59,7 @@ def picture(
     calls: Sequence[Call], selection: Selection, *, reduce: str = "max", notes: Sequence[str] = (),
     size: float | None = None, progress: OnProgress = lambda share: None, **style: Any,
 ) -> Figure:  # fmt: skip
-    """Draw the selected calls of one sequence.
+    """Draw the selected ones of `calls`, which are the calls on one text, or on a part of it.
 
     `notes` are printed below the maps; `style` are arguments of `heedful.pictures.head_grid.draw`.
     The other arguments, and the errors, are as in `Recording.plot`.
@@ -128,7 +128,7 @@ def _check_values(values: Iterable, available: list, noun: str) -> None:
 
 def _choices(available: list, noun: str) -> str:
     if all(value is None for value in available):
-        only = ", which only an encoder–decoder has" if noun == "part" else ""
+        only = "; only an encoder–decoder has parts" if noun == "part" else ""
         return f"no {noun}: these calls have none{only}"
     first, last = available[0], available[-1]
     if all(map(is_integer, available)) and available == list(range(first, last + 1)):
@@ -156,9 +156,9 @@ def part_of(call: Call, calls: Iterable[Call]) -> str | None:
 
 
 def _groups(calls: list[Call], all_calls: Sequence[Call], heads: list[int] | None) -> list[Group]:
-    """Group calls by part, pass and shape; parts in the order of `PARTS`.
+    """Group calls by part of an encoder–decoder, in the order of `PARTS`, by pass and by map size.
 
-    `all_calls` are the calls before selection: cross-attention among them implies parts.
+    `all_calls` are the calls before selection. Calls have parts if any of these is cross-attention.
     """
     groups: dict[tuple, list[Call]] = {}
     parts = {id(call): part_of(call, all_calls) for call in calls}
@@ -182,14 +182,14 @@ def _groups(calls: list[Call], all_calls: Sequence[Call], heads: list[int] | Non
 
 
 def _common_name(calls: list[Call]) -> str:
-    """Return the common beginning of the modules' names, up to the first number."""
+    """Return the common beginning of the modules' names up to the first number, else one name."""
     columns = zip(*(call.name.split(".") for call in calls), strict=False)
     common = takewhile(lambda words: len(set(words)) == 1 and not words[0].isdecimal(), columns)
     return ".".join(words[0] for words in common) or calls[0].name
 
 
 def _names(calls: list[Call]) -> list[str]:
-    """Return a label for each call: its layer or module, and its index if these are not unique."""
+    """Return a label for each call: its layer, else its module; if not unique, also its index."""
     plain = [call.name if call.layer is None else f"layer {call.layer}" for call in calls]
     count = Counter(plain)
     return [
@@ -199,7 +199,7 @@ def _names(calls: list[Call]) -> list[str]:
 
 
 def _maps(call: Call, heads: list[int], side: int, reduce: str) -> list[Any]:
-    """Return each head's map of at most side × side cells, or None for a head not recorded."""
+    """Return each head's map of at most side × side cells, or None for a head the call lacks."""
     drawn = [head for head in heads if head in call.heads]
     if not drawn:
         return [None] * len(heads)
@@ -249,7 +249,7 @@ def _axes(group: Group, side: int) -> tuple[list[str], list[str], tuple[str, str
 
 
 def _borders(call: Call, side: int) -> tuple[list[int], list[int]]:
-    """Return the rows, and the columns, of cells at which another text of the prompt begins."""
+    """Return the rows and columns of cells in which a second or later text of a prompt begins."""
     from heedful.pictures.labels import borders
 
     _, N, M = call.shape
@@ -264,8 +264,8 @@ def _borders(call: Call, side: int) -> tuple[list[int], list[int]]:
 def patch_grid(call: Call) -> list[str] | None:
     """Return names of image patches for a call that seems to attend over patches; else None.
 
-    Such a call is self-attention without token ids, in a model of transformers or in a module named
-    like a vision model, over a square number of tokens, or 1 or 2 more (class and distillation).
+    Such a call is self-attention without token ids, through a door of transformers or in a module
+    named like a vision model. It has n² tokens, or 1 or 2 more (class and distillation tokens).
     """
     from heedful.pictures.labels import patches
 
@@ -305,7 +305,7 @@ def scores_of(call: Call, head: int) -> tuple[Tensor, Tensor]:
 
 
 def scores_picture(calls: Sequence[Call], selection: Selection, title: str | None = None) -> Figure:
-    """Draw the scores of the first selected head of the first causal call (else: first call)."""
+    """Draw scores of the first selected head in the first causal call (if none, the first call)."""
     from heedful.pictures import plots
 
     selected = _selected(calls, selection)

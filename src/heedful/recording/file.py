@@ -1,6 +1,6 @@
 """Saving and loading of recordings: one safetensors file each, with a description in its header.
 
-A tensor is read from the disk when it is first used, so loading takes no time. Writing is atomic.
+A tensor is read from the disk when it is first used, so loading is fast. Writing is atomic.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def save(
     captures: list[Capture], path: Path, texts: Texts, missed: Mapping[str, str] | None = None,
     images: Images | None = None,
 ) -> None:  # fmt: skip
-    """Write calls, token names, missed modules and images; raise the errors of `save_tensors`."""
+    """Write calls, token names, missed modules and images; errors as in `Recording.save`."""
     images = images or Images()
     with save_errors(path):
         if path.is_file() and path.stat().st_size:
@@ -127,7 +127,7 @@ def _aliases(tensors: dict[str, Tensor]) -> dict[str, str]:
 
 @torch.inference_mode(False)  # the tensors may be modified later, outside inference mode
 def load(path: Path) -> tuple[list[Capture], Texts, dict[str, str], Images]:
-    """Read a file that `save` wrote; raise the errors of `heedful.load`."""
+    """Read a file that `save` wrote; errors as in `heedful.load`."""
     if path.is_dir():
         is_model = (path / "config.json").is_file()
         cause = "a model, which heedful.load_model or heedful.open opens" if is_model else None
@@ -155,7 +155,7 @@ def load(path: Path) -> tuple[list[Capture], Texts, dict[str, str], Images]:
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors and the header of a recording's file, checked for its version."""
+    """Return the tensors and the header of a file, after checking its kind and its version."""
     try:
         tensors, header = read_tensors(path)
         is_intact = is_header_intact(path)
@@ -229,7 +229,7 @@ def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor])
 
 
 def _indices_as_data(indices: Tensor, name: str, tensors: dict[str, Tensor]) -> list[int] | str:
-    """Return indices for the header: [first, end) if consecutive, else the name of a tensor."""
+    """Return indices as data: [first, last + 1] if consecutive, else the name of their tensor."""
     first = int(indices[0]) if len(indices) else 0
     if torch.equal(indices, torch.arange(first, first + len(indices), device="cpu")):
         return [first, first + len(indices)]

@@ -30,11 +30,11 @@ def check(capture: Capture) -> None:
     is_compared = _is_number(result.worst) and not (result.rows and math.isnan(result.worst))
     _require(owner, {
         "name": isinstance(capture.name, str) and isinstance(capture.door, str),
-        "layer, number or pass": capture.layer is None or is_integer(capture.layer),
-        "layer, numbers of calls or rows": all(map(is_integer, numbers)),
+        "layer": capture.layer is None or is_integer(capture.layer),
+        "index, pass or number of rows": all(map(is_integer, numbers)),
         "layout": word in LAYOUTS and isinstance(why, str),
         "numbers of texts": _has_texts(capture),
-        "sequences with a fault": all(0 <= row < len(capture.query) for row in capture.refutations),
+        "refuted parts": all(0 <= row < len(capture.query) for row in capture.refutations),
         "kind": capture.kind in CALL_KINDS,
         "scale": _is_finite(capture.scale),
         "softcap": capture.softcap is None or _is_finite(capture.softcap),
@@ -100,7 +100,7 @@ def _check_tokens(real: RealTokens, shape: tuple[int, int, int], owner: str) -> 
 
 
 def _has_texts(capture: Capture) -> bool:
-    """Return whether the numbers of texts and parts match the number of sequences of a call."""
+    """Return whether a call has as many sequences (texts × parts) as its texts and parts imply."""
     texts, parts, first = capture.texts, capture.parts, capture.first
     if not all(map(is_integer, (texts, parts, first))) or parts < 1:
         return False

@@ -1,11 +1,11 @@
 """Stitching: the passes of a generation as one call per layer, all tokens × all earlier keys.
 
-A model that generates calls attention once for the prompt, and once for each new token. Its cache
-grows (dynamic), has its full length from the start (static), or drops old keys (sliding). Stitching
+A generation has one pass for the prompt, and one for each new token. The model's cache grows
+(dynamic), has its full length from the start (static), or drops old keys (sliding). Stitching
 moves the keys of all passes to their positions in the text, and omits tokens that no query may
-attend to, because these are padding. Some stitched rows are compared with those of their passes.
+attend to, because these are padding. Some stitched rows are compared with the rows of the passes.
 Only a position bias (T5), or a mask that is neither causal nor a window, takes T × T memory, where
-T is the number of tokens. H is the number of query heads, G that of key heads.
+T is the number of tokens. H counts query heads, G key heads; `sequence` is the index of a text.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Placement(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The placements of a layer's passes; layers with the same real tokens share a plan.
+    """The placements of a layer's passes; layers with the same `RealTokens` share a plan.
 
     mask: the stitched mask. shape: the numbers of stitched queries and keys.
     """
@@ -60,7 +60,7 @@ class Plan(NamedTuple):
 def stitched(captures: list[Capture], sequence: int) -> list[Call]:
     """Return a generation as one call for each attention module, in the order of execution.
 
-    Cross-attention becomes all target tokens × the source; bidirectional encoders are omitted.
+    Cross-attention becomes one map, all target tokens × the source. Encoders are omitted.
 
     Raises:
         RunError: no generation, a pass that does not continue the passes before it, or stitched
@@ -94,7 +94,7 @@ def stitched(captures: list[Capture], sequence: int) -> list[Call]:
 
 
 def can_continue(capture: Capture) -> bool:
-    """Return whether a call can be a pass of a generation: it is causal, or has a single query."""
+    """Return whether a call fits a generation: it is causal, or self-attention of one query."""
     return capture.kind == "causal" or (capture.kind == "self" and capture.query.shape[2] == 1)
 
 
@@ -105,7 +105,7 @@ def _plan(passes: list[Capture], sequence: int) -> Plan:
     for capture, real, (queries, keys) in zip(passes, tokens, slots, strict=True):
         for _, allowed in allowed_rows(capture, sequence):
             attended[keys.start + real.keys] |= allowed.any(dim=(0, 1)).cpu()
-        # the last attended key must be that of a query, since later slots of a cache are empty
+        # the last attended key must be of a query of this pass: later slots of a cache are empty
         last = int(attended.nonzero().max()) if bool(attended.any()) else queries.start
         restarts = queries.start > 0 and len(keys) <= len(queries)
         attended_in_pass = int(attended[queries.start : queries.stop].sum())
@@ -124,7 +124,7 @@ def _plan(passes: list[Capture], sequence: int) -> Plan:
 
 
 def _plan_of_cross(passes: list[Capture], sequence: int) -> Plan:
-    """Plan the passes of cross-attention, which have the same keys; omit keys never attended."""
+    """Plan passes of cross-attention, which have the same keys; omit keys that all passes mask."""
     placements, total, first = [], 0, passes[0].real(sequence)
     tables = [table for capture in passes for _, table in allowed_rows(capture, sequence)]
     if any(not torch.equal(capture.real(sequence).keys, first.keys) for capture in passes):
@@ -154,7 +154,7 @@ def _slots(passes: list[Capture]) -> list[tuple[range, range]]:
 
 
 def allowed_rows(capture: Capture, sequence: int) -> Iterator[tuple[slice, Tensor]]:
-    """Yield the mask of a pass's real queries and keys: a slice of rows, and (1 or H, n, m)."""
+    """Yield slices of a pass's real queries, each with its mask on real keys, (1 or H, n, m)."""
     queries, keys, mask = capture.real(sequence)
     shape = (capture.query.shape[1], len(queries), len(keys))
     device = capture.query.device
@@ -200,7 +200,7 @@ def _mask(passes: list[Capture], placements: list[Placement], total: int, sequen
 def _stitch_layer(passes: list[Capture], plan: Plan, sequence: int) -> Call:
     for capture in passes:
         capture.check_file()
-    first, device = passes[0], passes[0].query.device  # passes beyond a budget are on the CPU
+    first, device = passes[0], passes[0].query.device  # passes that exceed a budget are on the CPU
     inputs = [capture.inputs(sequence).on(device) for capture in passes]
     values = [x.to(device) for call in passes if (x := call.values(sequence)) is not None]
     pairs = zip(inputs, plan.placements, strict=True)
@@ -229,7 +229,7 @@ def _stitch_layer(passes: list[Capture], plan: Plan, sequence: int) -> Call:
 
 
 def _keys(tables: list[Tensor], passes: list[Capture], plan: Plan, sequence: int) -> Tensor:
-    """Stitch the keys or values of all passes, (G, T, d); check that passes repeat earlier ones."""
+    """Stitch all passes' keys or values, (G, T, d); check that later passes repeat them exactly."""
     stitched = tables[0].new_zeros(len(tables[0]), plan.shape[1], tables[0].shape[2])
     end = 0
     for capture, table, placement in zip(passes, tables, plan.placements, strict=True):
@@ -288,7 +288,7 @@ def _query_ids(passes: list[Capture], plan: Plan, sequence: int) -> Tensor | Non
 def _compare(
     stitched: AttentionInputs, inputs: list[AttentionInputs], plan: Plan, name: str
 ) -> None:
-    """Compare sampled rows with those of their passes; raise a RunError if they differ."""
+    """Compare sampled rows with the rows of the passes; raise a RunError if they differ."""
     sampled = sampled_rows(plan.shape[0])
     for x, placement in zip(inputs, plan.placements, strict=True):
         is_sampled = torch.isin(placement.queries, sampled)
@@ -311,7 +311,7 @@ def continuation_error(capture: Capture, sequence: int) -> RunError:
     """Return the error for a pass that does not continue the pass before it."""
     return RunError(
         f"pass {capture.pass_index} of {capture.name} does not continue the pass before it, in "
-        f"sequence {sequence}",
+        f"text {sequence} of the batch",
         expected="all passes of one generation, each with the keys of the earlier passes",
         cause="two generations in one recording, a recording of every n-th pass, a cache filled "
         "before recording, no cache (the last pass has the full map), or beam search",

@@ -1,8 +1,8 @@
 """The scores of heads, each with its chance and the number of queries in its mean.
 
 The chance of a score is its expectation if the weights of each row are shuffled among the unmasked
-keys. For a score that sums weights, this is the score of uniform attention under the same mask. So
-it is computed once for all heads and layers that share a mask.
+keys. For a score that sums weights, this is the score of uniform attention under the same mask.
+Uniform attention is computed once for all heads and layers that share a mask.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ScoreEvidence(NamedTuple):
     """One score of all H heads, its chance, and the number of queries in its mean.
 
     mean: (H,), over the queries for which the score is defined; NaN if there are none.
-    chance: (H,), the expectation with shuffled keys; None if shuffling does not change the score.
+    chance: (H,), the expectation with shuffled keys; None for broad, entropy and distance.
     queries: (H,), the number of queries for which the score is defined.
     """
 
@@ -55,8 +55,8 @@ class ScoreEvidence(NamedTuple):
 class ScoreTotals(NamedTuple):
     """Exact sums of scores and chances over the queries of one or many texts.
 
-    names: the names of the scores, "entropy" and "distance". values: their sums, (names, H).
-    with_chance: the names of the scores with a chance. chance: the sums of it, (with_chance, H).
+    names: those of the scores, and "entropy" and "distance". values: the sums, (names, H).
+    with_chance: the names of the scores with a chance. chance: sums of chances, (with_chance, H).
     """
 
     names: tuple[str, ...]
@@ -71,7 +71,7 @@ class ScoreTotals(NamedTuple):
         )
 
     def evidence(self) -> dict[str, ScoreEvidence]:
-        """Return the means over all queries, in float32, the precision of the rows."""
+        """Return the means over all queries, rounded to float32, the usual precision of rows."""
         means, chance = self.values.mean().float(), self.chance.mean().float()
         chances = dict(zip(self.with_chance, chance, strict=True))
         return {
@@ -120,8 +120,8 @@ class _UniformRows:
 class ScoreGatherer:
     """Computes the scores of a call's heads from runs of adjacent rows.
 
-    Without token ids, induction and duplicate are omitted. A score is NaN if no query has it: for
-    example if no token occurs twice, or in cross-attention, where queries have no position.
+    Without token ids, induction and duplicate are omitted. A score is NaN if no query has it, such
+    as duplicate if no token occurs twice, and previous in cross-attention (without positions).
 
     Args:
         call: the call to score.
@@ -139,13 +139,13 @@ class ScoreGatherer:
         self._learned = statistics.LearnedSink()
 
     def add_rows(self, run: range, *others: Statistic) -> None:
-        """Add the rows of a run of queries; `others` are statistics gathered in the same pass."""
+        """Add a run of rows; `others` are more statistics to gather in the same pass over rows."""
         gathered = (*self._statistics.values(), self._learned, *others)
         self.call.gather(*gathered, heads=self.heads, within=run)
         self._chance.rows(self.call, self._linear, run)
 
     def totals(self) -> ScoreTotals:
-        """Return each score of each head, entropy and distance, summed over the added rows."""
+        """Return the scores, entropy and distance of each head, summed over the added rows."""
         uniform = self._chance.rows(self.call, self._linear, range(0))
         row_totals = 1 - self._learned.result()  # NaN in rows that were not added
         values = {name: statistic.result() for name, statistic in self._statistics.items()}
@@ -165,7 +165,7 @@ class ScoreGatherer:
 def totals(
     call: Call, chance: ChanceScores | None = None, progress: OnProgress = lambda share: None
 ) -> ScoreTotals:
-    """Return the sums of each score, entropy and distance over all queries, in one pass."""
+    """Return the sums of each score, entropy and distance over all queries of a call."""
     gatherer = ScoreGatherer(call, chance)
     gatherer.add_rows(range(call.shape[1]), Progress(progress))
     return gatherer.totals()
@@ -192,7 +192,7 @@ def ids_of(call: Call) -> Tensor:
     if call.ids is None:
         raise RunError(
             f"no token ids of {call.name}",
-            expected="a model with the argument input_ids that attends to these tokens",
+            expected="attention to the tokens that the model receives as its argument input_ids",
         )
     return call.ids
 

@@ -1,7 +1,7 @@
 """Head scores over many texts: each score is a mean over the queries of all texts.
 
-So a text of 900 queries counts as much as nine texts of 100. Sums are exact: the result does not
-depend on the order of the texts, or on which process reads which text (`heedful.ops.exact_sums`).
+So a text of 900 queries counts as much as nine texts of 100 queries. Sums are exact: they depend
+neither on the order of the texts, nor on which process reads a text (`heedful.ops.exact_sums`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Number: TypeAlias = tuple[int, ...]  # the number of a recording, unique among a
 class CallTotal:
     """One call of a model, with its scores summed over all recordings; a `CallInfo`.
 
-    call_index: the index of the call in a pass.
-    first: the lowest number of a recording with this call; it sets `kind` and both indices.
-    proof, layout: the worst of all recordings. why: the reason, from the recording `why_from`.
+    call_index: the index of the call among all calls on its text.
+    first: the lowest number of a recording with this call, which sets `kind` and both indices.
+    proof, layout: the worst of all recordings. why: the reason, from recording number `why_from`.
     totals: the sums of the scores; None if the call is refuted on any text.
     """
 
@@ -66,7 +66,7 @@ class CallTotal:
 class HeadTotals:
     """The scores of every head, summed over many recordings of one model.
 
-    calls: the calls, by the module's name and the number of its earlier calls in the pass.
+    calls: the calls, by the module's name and the number of the module's earlier calls on a text.
     missed: the modules whose attention was not recorded, with the reasons.
 
     >>> import torch
@@ -86,16 +86,16 @@ class HeadTotals:
         self, recording: Recording, number: Number, name: str = "",
         progress: OnProgress = lambda share: None,
     ) -> None:  # fmt: skip
-        """Add all sequences of a recording.
+        """Add the calls on all texts of a recording.
 
         Args:
             recording: a recording of the same model.
-            number: its number among all recordings; the lowest one determines a call's `kind`.
+            number: that of the recording, unique in all processes; the lowest determines `kind`.
             name: the name of the text, which `why` of a refuted call contains.
             progress: called with the completed share, 0 to 1.
 
         Raises:
-            RunError: a call that is refuted when its rows are computed, or another number of heads.
+            RunError: a call that is refuted when its rows are computed, or heads other than before.
         """
         self.missed = {**recording.missed, **self.missed}
         sequences, chance_scores = recording.sequences, ChanceScores()
@@ -122,7 +122,7 @@ class HeadTotals:
             self._add_call(key, call)
 
     def heads(self) -> list[Head]:
-        """Return every head of every call; `head.call` is the index of the call in a pass."""
+        """Return every head of every call; `head.call` is the `call_index` of the call."""
         heads = []
         for call in (self.calls[key] for key in self._ordered()):
             evidence = {} if call.totals is None else call.totals.evidence()
@@ -130,7 +130,7 @@ class HeadTotals:
         return heads
 
     def certificate(self) -> list[tuple[str, CallTotal]]:
-        """Return the module's name and the total of each call, with the worst proof and layout."""
+        """Return each call's module name and its `CallTotal`, with the worst proof and layout."""
         return [(name, self.calls[name, nth]) for name, nth in self._ordered()]
 
     def _ordered(self) -> list[tuple[str, int]]:

@@ -29,22 +29,22 @@ class CallInfo(Provable, Protocol):
 
 
 class Head(NamedTuple):
-    """One head of one call on one sequence.
+    """One head of one call, with its scores over all parts of one text.
 
     layer, head: the model's numbers, from 0; `layer` is None if the module's name has no number.
     previous, sink, self_, local, broad, induction, duplicate: the scores, 0 to 1, each a mean over
         the queries that have a choice (`heedful.head_kinds.SCORES` defines them). None if
-        undefined: previous, self_, local, induction and duplicate in cross-attention; induction and
-        duplicate without token ids, or without a repeated token; all scores of a refuted call.
+        undefined, such as previous, self_, local, induction and duplicate in cross-attention,
+        induction and duplicate without ids or repeated tokens, and all scores of a refuted call.
     entropy, distance: means over all queries, in nats and in tokens; None for a refuted call, and
         distance in cross-attention.
     kind: the score that names the head, such as "previous" or "self". "-" unless some score is
         high, above chance and based on enough queries (`heedful.head_kinds` states the rule).
-    call: the index of the call in its sequence: `recording[head.call]`.
+    call: the index of the call among those on its text, as in `recording[head.call]`.
     name: the name of the module. attention: "self", "causal" or "cross". pass_index, proof, layout,
         why: those of the call.
     chance: the expected score if the weights of each row are shuffled among the unmasked keys, by
-        name ("self" for self_). None if the score is None, and for broad, which does not change.
+        name ("self" for self_). None if the score is None, and for broad, which shuffling keeps.
     queries: the number of queries in the mean of each score, by name; 0 if the score is None.
     """
 
@@ -77,10 +77,10 @@ class Head(NamedTuple):
 
 
 def heads_of(calls: list[Call], progress: OnProgress | None = None) -> list[Head]:
-    """Return the heads of all calls of a sequence, in the order of the calls.
+    """Return the heads of all calls on a text, in the order of the calls.
 
-    `calls` must include cross-attention, which shows that the model reads two texts. `progress` is
-    called with the completed share, 0 to 1.
+    `calls` must include any cross-attention, which shows that the model reads two texts. `progress`
+    is called with the completed share, 0 to 1.
     """
     chance_scores, heads = ChanceScores(), []
     for i, call in enumerate(with_reliable_ids(calls)):
@@ -92,7 +92,7 @@ def heads_of(calls: list[Call], progress: OnProgress | None = None) -> list[Head
 
 
 def with_reliable_ids(calls: list[Call]) -> list[Call]:
-    """Return the calls; token ids are removed if they may be those of the other of two texts."""
+    """Return the calls, without the token ids that may belong to the other text of the model."""
     if not any(call.is_cross for call in calls):
         return calls
     has_encoder = any(side_of(call.name) == "encoder" for call in calls)

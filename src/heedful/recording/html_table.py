@@ -21,17 +21,17 @@ from heedful.recording.segment_table import CELL, QUIET, TABLE
 
 ROWS = 64  # the maximum number of calls in a table
 SCORES = 1 << 27  # the maximum number of scores computed for a table
-SIDES = ((16, 80), (64, 48), (256, 32), (4096, 16))  # (up to so many heads, a picture's side)
+SIDES = ((16, 80), (64, 48), (256, 32), (4096, 16))  # (maximum number of heads, side of a picture)
 TOKENS = 60  # the maximum number of tokens that are printed
 WEIGHTS_AT_ONCE = 1 << 24  # for more weights, heads are computed separately
 COLUMNS = ("", "module", "attention", "heads, queries × keys", "proof", "layout", "heads")
 
 
 def html(calls: Sequence[Call], title: str, expression: str, notes: Sequence[str] = ()) -> str:
-    """Return calls of a sequence as a table; `expression` is Python code for the first call."""
+    """Return the calls on a text as a table; `expression` is Python code for the first call."""
     listed = calls[:ROWS]
     heads = sum(call.shape[0] for call in listed)
-    side = next((side for limit, side in SIDES if heads <= limit), 0)  # 0: too many heads
+    side = next((side for limit, side in SIDES if heads <= limit), 0)  # 0 if there are too many
     budget, remarks = SCORES, [*notes, *layout_warnings(listed)]
     rows, missing, sampled = [], 0, False
     for i, call in enumerate(listed):
@@ -47,14 +47,14 @@ def html(calls: Sequence[Call], title: str, expression: str, notes: Sequence[str
     remarks.append("in a picture, rows are queries and columns keys; colour is the square root of "
                 "the weight, from 0 (dark) to 1 (yellow); grey is masked")  # fmt: skip
     if sampled:
-        remarks.append(f"of a longer map, the picture has {side} queries; each cell is the largest "
-                    "weight of neighbouring keys")  # fmt: skip
+        remarks.append(f"of a map with a side above {side}, the picture has at most {side} "
+                    "queries; each cell is the largest weight of neighbouring keys")  # fmt: skip
     if missing:
         remarks.append(f"{_count(missing, 'call')} without a picture, which would take long: "
-                    f"{expression}.plot(heads=0) draws it")  # fmt: skip
+                    f"{expression}.plot(heads=0) draws one head")  # fmt: skip
     if len(calls) > len(listed):
         more = _count(len(calls) - len(listed), "call")
-        remarks.append(f"{more} more: iterate, or use {expression}")
+        remarks.append(f"{more} more: iterate over the recording, or use an index: {expression}")
     if find_spec("anywidget") is None:
         remarks.append("for a page that shows every weight: pip install 'heedful[notebook]'")
     token_lists = (call.key_tokens for call in calls if call.key_picture is None)
@@ -130,7 +130,7 @@ def _reduced_maps(call: Call, side: int) -> list[np.ma.MaskedArray]:
 
 
 def _pool(weights: Tensor, size: int) -> Tensor:
-    """Return the largest of every `size` neighbours along the last axis."""
+    """Return the largest weight of every `size` neighbours along the last axis."""
     if size == 1:
         return weights
     padded = torch.nn.functional.pad(weights, (0, -weights.shape[-1] % size))

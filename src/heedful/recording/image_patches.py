@@ -22,7 +22,7 @@ EXTRA_TOKENS = {
     "register_tokens": "[REG", "reg_token": "[REG",
 }  # fmt: skip
 MAX_EXTRA = 8  # the maximum number of tokens before the patches that `infer_patches` assumes
-STRIDES = (4, 8, 16, 32, 64)  # of convolutional networks, whose last patch may cross the border
+STRIDES = (4, 8, 16, 32, 64)  # of convolutional networks; their last patches may cross the border
 MIN_ROWS = 2  # the minimum number of rows, and of columns, that `infer_patches` assumes
 
 
@@ -32,7 +32,7 @@ class Patches(NamedTuple):
     module: the name of the part; "" for the full model. height, width: the size of a patch in
     pixels. before: the names of the tokens before the patches. window, shift: the side of an
     attention window and the shift of the windows, in patches (Swin); 0 without windows.
-    assumed: "" if nothing is a guess, "apart" if `before` is, "assumed" if all of it is.
+    assumed: "" if nothing is a guess, "apart" if only `before` is, "assumed" if all fields are.
     """
 
     module: str
@@ -57,8 +57,8 @@ class Picture:
     """The image whose patches are the L tokens of a call's queries or keys.
 
     pixels: uint8 (h, w, 3), as the model read it. rows, columns: the size of the grid of patches.
-    patch_indices: (L,), for each token the row-major index of its patch; −1 for other tokens.
-    before: the names of the other tokens, such as [CLS]. assumed: a note on guesses; else empty.
+    patch_indices: (L,), for each token the row-major index of its patch; −1 if it is no patch.
+    before: names of tokens that are no patch, such as [CLS]. assumed: a note on guesses, or empty.
     """
 
     pixels: Tensor
@@ -86,7 +86,7 @@ class Picture:
     def laid(self, row: Tensor) -> Tensor:
         """Arrange weights on the tokens, (…, L), as a grid of patches: (…, rows, columns).
 
-        Patches that are not among the tokens, such as those outside a window, are NaN.
+        Patches that are not among the tokens, such as those outside the call's window, are NaN.
         """
         table = row.new_full((*row.shape[:-1], self.rows * self.columns), float("nan"))
         is_patch = self.patch_indices >= 0
@@ -185,8 +185,8 @@ def _sides(size: Any) -> tuple[int, int] | None:
 def infer_patches(tokens: int, height: int, width: int, extra: int | None = None) -> Patches | None:
     """Infer square patches from an image's size and the number of tokens; None if none fit.
 
-    Up to 8 tokens may precede the patches; `extra` is their number, if known. If no patches divide
-    the image, assume the stride of a convolutional network, whose last patches cross the border.
+    Up to 8 tokens may precede the patches; `extra` is their number, if known. If no such patches
+    fit, assume a stride of convolutional networks; the last patches may then cross the border.
 
     >>> infer_patches(197, 224, 224)
     Patches(module='', height=16, width=16, before=('[0]',), window=0, shift=0, assumed='assumed')

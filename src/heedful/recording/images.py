@@ -1,8 +1,8 @@
 """The images of a recording, and the patch that belongs to each token of a call.
 
 A recording stores an image for each sequence of the batch, as the model read it, and how the model
-cuts it into patches. The tokens of an axis are patches if the module is in a part of the model that
-cuts images (or reads it by cross-attention), and their number is that of the patches.
+cuts it into patches. The queries or keys of a call are patches if their number fits, and the module
+is in a part of the model that cuts images; for the keys of cross-attention, the number suffices.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Images:
     """The images of a recording, one for each sequence of the batch, and how the model cuts them.
 
     assumed: a note on guesses about the pixels; else empty. input_size: height and width of the
-    model's input. check_file: raises if the file is damaged.
+    model's input. check_file: raises a RunError if the file that stores the images is damaged.
     """
 
     pixels: list[Tensor] = field(default_factory=list)
@@ -38,9 +38,9 @@ class Images:
     check_file: Callable[[], None] = lambda: None
 
     def picture(self, call: Call, axis: str, sequence: int, batch: int) -> Picture | None:
-        """Return the picture of an axis of a call, "queries" or "keys"; None if it is not patches.
+        """Return the picture of a call's "queries" or "keys"; None if these are not patches.
 
-        `sequence` is the index of the call's sequence among the `batch` sequences of the pass.
+        `sequence` is the index of the call's part of a text among the `batch` parts of all texts.
         """
         if not self.pixels or batch % len(self.pixels):
             return None
@@ -88,15 +88,15 @@ def with_images(
 
     Args:
         inputs: a list of images, each in a form that `pixels_of` accepts.
-        model_images: the patches of the model, and the size of its input; without pixels.
-        calls_with: returns the calls of the first sequence, with pictures of the images passed.
+        model_images: the patches and the input size of the model; without pixels.
+        calls_with: a function from `Images` to the calls on the first text, with these images.
         patches, before, processor: as in `Recording.set_images`, which lists the errors.
     """
     if not isinstance(inputs, list | tuple) or not inputs:
         raise ArgumentError(
             f"images of type {type(inputs).__name__}",
             expected="a list, with an image for each sequence of the batch",
-            remedy="[image] for one",
+            remedy="pass [image] for one image",
         )
     calls = calls_with(Images())
     images = Images([], model_images.patches, "", model_images.input_size)
@@ -130,8 +130,8 @@ def _fit_error(images: Images, calls: list[Call]) -> ArgumentError:
     return ArgumentError(
         f"{len(images.pixels)} image{'' if len(images.pixels) == 1 else 's'} "
         f"of {' or '.join(cut) or 'unknown'} patches",
-        expected=f"one for each of the {batch} in the batch, with as many patches as some axis "
-        f"has tokens: {', '.join(map(str, lengths))}",
+        expected=f"an image for each of the {batch} sequences in the batch, with as many patches "
+        f"as some call has queries or keys: {', '.join(map(str, lengths))}",
         remedy=REMEDY,
     )
 
@@ -157,7 +157,7 @@ def _model_input(image: Any, processor: Any, size: tuple[int, int] | None) -> Pi
 
 
 def _infer(before: Any, calls: list[Call], pixels: Tensor) -> Patches:
-    """Infer the patches from the number of tokens of the first call that some patches fit."""
+    """Infer the patches from the number of keys of the first call that some patches fit."""
     h, w = pixels.shape[:2]
     lengths = [call.shape[2] for call in calls if call.ids is None]
     extra = None if before is None else len(_names(before))
@@ -166,7 +166,7 @@ def _infer(before: Any, calls: list[Call], pixels: Tensor) -> Patches:
             return guess if before is None else guess._replace(before=_names(before))
     raise ArgumentError(
         f"an image of {h} × {w} pixels and {', '.join(map(str, dict.fromkeys(lengths)))} tokens",
-        expected="as many tokens as square patches that cover it",
+        expected="as many tokens as square patches that cover the image",
         remedy=REMEDY,
     )
 

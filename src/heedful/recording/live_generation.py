@@ -1,8 +1,8 @@
 """The recording of a generation that is still running: each pass appends its attention inputs.
 
 In causal attention, later tokens do not change earlier rows. So while the text grows, recordings of
-its first tokens stay valid: they are views of the same buffers. No N × M table is stored, and the
-tensors of a pass are freed after they are copied. Shapes: H query heads, n queries, T tokens.
+its first tokens stay valid: they are views of the same buffers. No table queries × keys is stored,
+and the tensors of a pass are freed after they are copied. Shapes: H query heads, n queries.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class LiveGeneration:
     @torch.inference_mode(False)  # later passes write into the stored tensors
     @torch.no_grad()
     def append(self, recording: Recording) -> None:
-        """Move the calls of a pass from a recording to this one; the first pass is the prompt's.
+        """Move the calls of a pass from its recording to here; the first pass is the prompt's.
 
         Raises:
-            RunError: a pass that does not continue the earlier ones, a batch or padding, a position
-                bias, sinks that differ per query, or a mask that is neither causal nor a window.
+            RunError: a pass that was interrupted or does not continue the earlier ones, a batch,
+                padding, a position bias, sinks per query, or a mask other than causal or a window.
         """
         self.missed |= recording.missed
         counts: dict[str, int] = {}
@@ -83,7 +83,7 @@ class LiveGeneration:
         return live
 
     def recording(self, tokens: int | None = None) -> Recording:
-        """Return a recording of the first tokens, default all, as one pass; tensors are views.
+        """Return a recording of the first tokens, default all, as one pass; it shares the buffers.
 
         Raises:
             ArgumentError: a number of tokens below 1, or above the length of the text.
@@ -141,7 +141,7 @@ class _FixedCall:
 
 
 class _GrowingCall:
-    """The calls of one module: a pass appends its queries, and in causal attention its new keys."""
+    """The calls of a module; each pass appends queries, and in causal attention also new keys."""
 
     grows = True
 
@@ -160,7 +160,7 @@ class _GrowingCall:
         return self._query.length
 
     def append(self, capture: Capture) -> None:
-        """Append the queries and new keys of a pass; its other keys must equal the stored ones."""
+        """Append the queries and new keys of a pass; its old keys must equal the stored keys."""
         _check_form(capture)
         new = 0 if self._crosses else capture.query.shape[2]
         cached = capture.key.shape[2] - new
@@ -201,7 +201,7 @@ class _GrowingCall:
         )  # fmt: skip
 
     def _check_mask(self, capture: Capture, earlier: int) -> None:
-        """Check that a pass continues the mask; a window is detected when the text exceeds it."""
+        """Check that a pass continues the mask; detect a window once the text is longer than it."""
         _, H, n, _ = capture.query.shape
         start = 0 if self._crosses else earlier + n - capture.key.shape[2]
         if not start and capture.tokens[0].mask == self._mask:
@@ -242,7 +242,7 @@ def _check_form(capture: Capture, is_causal_or_cross: bool = True) -> None:
         runs = allowed_rows(capture, 0)
         is_zero = not any(bool((bias[:, rows] * allowed).any()) for rows, allowed in runs)
     conditions = {
-        "a batch": B == 1 and not has_padding,
+        "a batch or padding": B == 1 and not has_padding,
         "positions in the form of a bias of the scores": is_zero,
         "sinks that differ from query to query": sinks is None or sinks.ndim == 1,
         "a call that is not causal": is_causal_or_cross,

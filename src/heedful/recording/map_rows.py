@@ -28,7 +28,7 @@ from heedful.recording.row_sums import RowSums, unknown
 
 @dataclass
 class CallRows:
-    """The fields of a call, which `Call` documents, and the computation of rows of its map."""
+    """The fields of a call (`Call` explains most), and the computation of rows of the map."""
 
     name: str
     layer: int | None
@@ -78,7 +78,7 @@ class CallRows:
 
     @property
     def why(self) -> str:
-        """Why the call is not proved, and which other layouts are possible; "" if certain."""
+        """Why the call is not proved, and why its layout is guessed; "" without a reason."""
         return "; ".join(filter(None, (self._proof.why, self.layout_of_axes.why)))
 
     @property
@@ -103,10 +103,10 @@ class CallRows:
     def gather(
         self, *requested: Statistic, heads: slice = ALL, within: range | None = None
     ) -> list[Any]:
-        """Compute statistics in one pass over full rows, and compare the rows' log-sum-exps.
+        """Compute statistics in one pass over full rows; compare the rows' sums with known sums.
 
         `heads` are indices in this call, `within` is a range of queries; default all. Raises a
-        RunError if the call is refuted, before or by this comparison.
+        RunError if the call is refuted already, or by this comparison, or if its file is damaged.
         """
         inputs = self._inputs_of(heads)
         rows = ALL if within is None else as_slice(within)
@@ -117,11 +117,11 @@ class CallRows:
         return results
 
     def has_row_sums(self, head: int, queries: range) -> bool:
-        """Return whether the log-sum-exps of some rows are known: parts then need no full rows."""
+        """Return whether rows have known log-sum-exps, so that some weights need no full rows."""
         return self.sums.get_known(self._heads(head), as_slice(queries)) is not None
 
     def _cells(self, heads: slice, queries: Index, keys: Index) -> Tensor:
-        """Compute any part of the map; full rows only if their log-sum-exps are unknown."""
+        """Compute some weights; for few rows, or unknown log-sum-exps, compute the full rows."""
         inputs = self.checked_inputs()
         H, N, M = self.shape
         rows, columns = indices(queries, N, "query"), indices(keys, M, "key")

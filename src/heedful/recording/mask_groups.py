@@ -1,4 +1,4 @@
-"""Groups of a call's sequences with the same mask and padding, which are checked together."""
+"""Groups of sequences (texts × parts) of a call that have the same mask and padding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heedful.recording.unpadded import RealTokens
 
 
 class Group(NamedTuple):
-    """Sequences with the same real tokens.
+    """Sequences of a call with the same `RealTokens`, which are checked together.
 
     sequences: their indices. inputs: their attention inputs, joined along the axis of heads: the
     heads of the first sequence, then those of the second, and so on. tokens: their real tokens.
@@ -27,9 +27,9 @@ class Group(NamedTuple):
 
 
 def groups_of(inputs: Iterable[AttentionInputs], tokens: Sequence[RealTokens]) -> Iterator[Group]:
-    """Yield groups of sequences with the same real tokens, with at most `ENTRIES` scores.
+    """Yield groups of sequences with the same real tokens; several only up to `ENTRIES` scores.
 
-    A check takes about a millisecond, and a call may have thousands of windows or table rows.
+    A check takes about a millisecond, and a call may have thousands of sequences (such as windows).
     """
     open_groups: dict[int, tuple[list[int], list[AttentionInputs]]] = {}
     for index, (sequence, real) in enumerate(zip(inputs, tokens, strict=True)):

@@ -50,16 +50,16 @@ def plain_name(name: str) -> str:
 class Blocks:
     """The numbers of a model's blocks, read from the names of its modules.
 
-    In "0.model.encoder.layer.3.attention", 0 is a pipeline stage, and 3 is the block. A module's
-    children are blocks if it is a ModuleList, or if several of its children have one class.
+    In "0.model.encoder.layer.3.attention", 0 is a pipeline stage, and 3 is the block. The children
+    of a module are blocks if it is a ModuleList (not of heads), or if several are of one class.
     """
 
     def __init__(self, modules: Modules) -> None:
-        # torch.compile's wrapper and its module have one plain name: the module, the later, wins
+        # torch.compile's wrapper and the module in it share a name; the module, being later, stays
         self._named = {plain_name(name): part for part, name in modules.items()}
 
     def layer_of(self, name: str) -> int | None:
-        """Return the first number in a name that counts blocks, else the first number, or None."""
+        """Return a name's first number that counts blocks, else its first number, else None."""
         parts = name.split(".")
         numbered = [i for i, part in enumerate(parts) if part.isdecimal()]
         blocks = (i for i in numbered if self._has_blocks(".".join(parts[:i]), parts[i]))

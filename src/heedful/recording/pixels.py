@@ -13,13 +13,13 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 
-MAX_SIDE = 4096  # pixels; larger images are shrunk, those above 4 × MAX_SIDE are refused
+MAX_SIDE = 4096  # pixels; an image with a longer side is shrunk, or above 4 × MAX_SIDE refused
 FORMS = "a path, a PIL image, an array (h, w, 3), or a tensor (3, h, w)"
 STRETCHED = "colours stretched from the smallest value to the largest"
 
 
 class Pixels(NamedTuple):
-    """An image, uint8 (h, w, 3); `assumed` is a note on a guess, such as colours; else empty."""
+    """An image, uint8 (h, w, 3); `assumed` is a note on a guess about its colours, or empty."""
 
     data: Tensor
     assumed: str = ""
@@ -36,10 +36,10 @@ def pixels_of(image: Any, normalised: Normalised | None = None) -> Pixels:
     """Return the pixels of an image.
 
     Args:
-        image: a path, a PIL image, an array (h, w, 3) or (h, w), uint8 or 0 to 1, or a tensor
-            (3, h, w) or (1, h, w).
+        image: a path, a PIL image, an array of shape (h, w, 3) or (h, w), or a tensor of shape
+            (3, h, w) or (1, h, w). Its numbers are integers from 0 to 255, or floats from 0 to 1.
         normalised: the normalisation that a tensor went through, which is undone. Without it,
-            values beyond 0 to 1 are stretched to 0 to 1, as `assumed` reports.
+            floats beyond 0 to 1 are stretched to 0 to 1, as `assumed` reports.
 
     Raises:
         ArgumentError: another type, shape or range of values, a file that is missing, unreadable or
@@ -91,7 +91,7 @@ def _read(path: str | PathLike[str]) -> Any:
 
 
 def _eight_bits(image: Any) -> Any:
-    """Convert a PIL image to RGB. Pillow's conversion clips 16-bit greys; these are scaled."""
+    """Convert a PIL image to RGB. Scale 16-bit greys first, which Pillow's conversion clips."""
     if image.mode.startswith("I;16"):
         from PIL import Image
 
@@ -144,7 +144,7 @@ def resize(pixels: Tensor, height: int, width: int) -> Tensor:
 
 
 def shrink(pixels: Tensor, limit: int) -> Tensor:
-    """Shrink an image so that both sides are within a limit; return smaller ones unchanged."""
+    """Shrink an image so that both sides are within a limit; return a smaller image unchanged."""
     h, w = pixels.shape[:2]
     if max(h, w) <= limit:
         return pixels

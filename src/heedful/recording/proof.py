@@ -1,8 +1,8 @@
 """The words for the certainty of a call: `proof` for its numbers, `layout` for its axes.
 
 `evidence` stores tensors of a call, `certificate` compares them with recomputed ones, and this
-module turns the error into `proof`. A proof says nothing about the layout: exchanging the axes of
-texts and heads leaves weights times values unchanged.
+module names the result: `proof`. A proof says nothing about the layout: weights times values stay
+the same if the axes of texts and heads are exchanged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Layout(NamedTuple):
     """How the axes of a call were determined: one of LAYOUTS, and for "guessed" the alternatives.
 
     "told": by a door with fixed axes, or by `axes=`; "verified": by `recording.verify`;
-    "usual": sizes fit the usual order: texts, parts, heads, queries, keys;
+    "usual": sizes fit only one of the usual orders (texts, parts, heads, queries, keys);
     "guessed": another order is possible too, as `why` explains.
     """
 
@@ -85,7 +85,7 @@ def proof_summary(calls: Collection[Provable]) -> str:
 
 
 def counted(words: Iterable[str]) -> str:
-    """Return the word if all are equal, else each word with its number.
+    """Return the word if all are equal, else each word with the number of its occurrences.
 
     >>> counted(["told", "usual", "told"]), counted(["told", "told"])
     ('2 told, 1 usual', 'told')

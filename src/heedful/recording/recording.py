@@ -32,7 +32,7 @@ from heedful.token_names import Labeller
 
 
 class Recording(Sequence):
-    """The result of `heedful.record`; iterating and indexing give the calls of its first text."""
+    """The result of `heedful.record`; iterating and indexing give the calls on the first text."""
 
     def __init__(
         self, captures: list[Capture] | None = None, *, budget: int | None = None,
@@ -55,7 +55,7 @@ class Recording(Sequence):
         `heedful.open` set the tokens; otherwise set them to a list of strings for each sequence.
 
         Raises:
-            ArgumentError: not lists of strings, or another number of sequences or of tokens.
+            ArgumentError: not lists of strings, or more or fewer sequences or tokens than recorded.
         """
         return self._token_lists(False)
 
@@ -81,14 +81,14 @@ class Recording(Sequence):
         self, images: list[Any], *, patches: tuple[int, int] | None = None,
         before: int | Iterable[str] | None = None, processor: Any = None,
     ) -> None:  # fmt: skip
-        """Set the images that the model read: `call.key_picture` and `call.query_picture`.
+        """Set the images that the model read, for `call.key_picture` and `call.query_picture`.
 
         Args:
             images: an image for each sequence of the batch: a path, a PIL image, an array
                 (h, w, 3), uint8 or 0 to 1, or a tensor (3, h, w). A tensor with other values is
                 assumed to be normalised, as `pixel_values` are.
             patches: the numbers of rows and columns of patches; default those of the model's
-                configuration. Without one they are inferred; the picture's repr reports the guess.
+                configuration. If it has none, they are inferred, as the picture's repr reports.
             before: the number of tokens before the patches, such as a class token, or their names.
             processor: an image processor of transformers, which resizes and crops images as for the
                 model. For tensors, only its mean and std are used, to undo the normalisation.
@@ -132,11 +132,11 @@ class Recording(Sequence):
     def add(self, observed: Any) -> None:
         """Store an observed call, which `finalize` converts to a `Capture` on first use."""
         self._pending.append(observed)
-        if self._spill.budget is not None:  # the size of the `Capture` counts
+        if self._spill.budget is not None:  # the budget counts the bytes of each `Capture`
             self._finalize_pending()
 
     def _finalize_pending(self) -> None:
-        """Convert all pending calls; if Ctrl-C or an error ends this, the rest stay pending."""
+        """Convert all pending calls; calls not converted before Ctrl-C or an error stay pending."""
         while self._pending:
             capture = self.finalize(self._pending[0])
             if capture is not None:
@@ -152,7 +152,7 @@ class Recording(Sequence):
         return self._finalized
 
     def set_patches(self, patches: list[Patches], size: tuple[int, int] | None) -> None:
-        """Set the patches into which the model cuts images, and the height and width it expects."""
+        """Set the patches of the model, and the height and width of the images that it expects."""
         self._images.patches, self._images.input_size = patches, size
 
     def pop_pending(self) -> list[Any]:
@@ -203,9 +203,9 @@ class Recording(Sequence):
 
     @property
     def sequences(self) -> list[Sequence]:
-        """The calls of each text of the batch, without its padding.
+        """The calls on each text of the batch, without padding.
 
-        `sequence.parts` and `call.parts` are the parts of a text, such as windows.
+        If a text has several parts, such as windows, see `sequence.parts` and `call.parts`.
         """
         return Sequences(
             Sequence(self._captures, b, self._texts, self._images) for b in range(self._batch)
@@ -229,7 +229,7 @@ class Recording(Sequence):
 
         Raises:
             RunError: no generation was recorded, or its passes cannot be stitched.
-            ArgumentError: no such sequence.
+            ArgumentError: a text that does not exist.
         """
         if self._batch:
             _ = self.sequences[integer("sequence", sequence, minimum=0)]
@@ -249,9 +249,9 @@ class Recording(Sequence):
 
         The model runs in evaluation mode without gradients; its modes, buffers and random states
         are restored. Only the first of several recorded passes is probed. A call is rearranged if
-        its axes differ from those assumed. If they remain ambiguous, its layout is "guessed", with
-        the reason in `why`. A "told" call is refuted if one of its sequences changes with another
-        text. If the kernel returned log-sum-exps, all rows of all passes are compared with them.
+        its axes differ from those assumed. If the axes remain ambiguous, the layout is "guessed",
+        with the reason in `why`. A "told" call is refuted if the rows of one text change with
+        another text. All rows with a known log-sum-exp are computed and compared with it.
 
         Args:
             model: the recorded model.
@@ -259,8 +259,8 @@ class Recording(Sequence):
             progress: called with the completed share, 0 to 1.
 
         Returns:
-            the number of calls with each layout ("told", "verified", "usual", "guessed"), and the
-            number of "refuted" calls; numbers of 0 are omitted.
+            a dictionary with the number of calls of each layout ("told", "verified", "usual",
+            "guessed"), and the number of "refuted" calls; numbers of 0 are omitted.
 
         Raises:
             ArgumentError: inputs that the model does not accept, or that do not reproduce the
@@ -279,9 +279,9 @@ class Recording(Sequence):
         return {word: counts[word] for word in (*LAYOUTS, "refuted") if counts[word]}
 
     def certificate(self) -> list[tuple[str, Check]]:
-        """Return each call's name with its check, which includes its proof, layout and `why`.
+        """Return each call's name and check, which includes the call's proof, layout and `why`.
 
-        A call is refuted if any sequence of its batch is.
+        A call is refuted if it is refuted for any text of the batch, or any part of a text.
         """
         checks = []
         for capture in self._captures:
@@ -321,7 +321,7 @@ def load(path: str | Path) -> Recording:
     """Open a recording that `Recording.save` wrote; tensors are read from disk when first used.
 
     Raises:
-        RunError: a file that is missing, damaged, of a newer version, or not a recording.
+        RunError: a file that is missing, damaged, of another version, or not a recording.
         ArgumentError: something that is not a path.
     """
     captures, texts, missed, images = file.load(path_of(path))
@@ -335,7 +335,7 @@ def from_attentions(attentions: Iterable[Tensor]) -> Recording:
 
     Args:
         attentions: a map (B, H, N, M) for each layer, such as `output.attentions` of transformers.
-            Rows sum to 1; to less if a learned sink has the rest; to 0 if they are fully masked.
+            A row sums to 1, or to less with a learned sink, or to 0 if it is fully masked.
 
     Raises:
         ArgumentError: not tensors of this shape, negative weights, rows that sum to more than 1.

@@ -1,7 +1,7 @@
 """The log-sum-exps of the rows of a call: log Σₘ exp(score), from the kernel or computed once.
 
-`certificate` checks a sample of rows. The other rows are checked by these numbers: whenever a full
-row is computed, its log-sum-exp is compared with the known one.
+`certificate` checks a sample of rows. The log-sum-exps check the other rows: whenever a full row is
+computed, the log-sum-exp of this row is compared with the known one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Fault(NamedTuple):
 
 @dataclass
 class RowSums:
-    """The log-sum-exps of one sequence, without its padding.
+    """The log-sum-exps of one sequence (a part of a text); methods omit its padding.
 
     table: (H, N), rows of padding included, NaN if unknown. queries: the indices of real queries.
     """
@@ -49,10 +49,10 @@ class RowSums:
     def compare_and_store(
         self, inputs: AttentionInputs, heads: slice, rows: Tensor | slice, computed: Tensor
     ) -> Fault | None:
-        """Compare computed log-sum-exps with known ones, and store them for all other rows.
+        """Compare computed log-sum-exps with known ones; store those of rows without a known one.
 
         `inputs` are the attention inputs of `heads`. `computed` (h, n) is −inf for fully masked
-        rows; NaN is not stored. Returns the row with the largest difference, or None if rounding
+        rows. Returns the row with the largest difference beyond rounding, or None if rounding
         explains all differences.
         """
         known = self.select(heads, rows)
@@ -88,8 +88,8 @@ def sums_of_kernel(sums: Tensor, query: Tensor, output: Tensor) -> Tensor:
     """Return a kernel's log-sum-exps (B, H, N), with NaN (unknown) for rows that are ambiguous.
 
     A row with log-sum-exp 0 and output 0 is ambiguous: kernels return this for a fully masked row,
-    and for a row with a single key of score 0 and value 0. So is a row in which all keys are
-    masked by the lowest number of the queries' dtype.
+    and for a row with a single key of score 0 and value 0. A row is ambiguous too if all its keys
+    are masked by the lowest number of the queries' dtype.
     """
     masked = max(MASKED_SCORE, torch.finfo(query.dtype).min) / 2
     sums = sums.masked_fill((sums < masked) | sums.isinf(), torch.nan)

@@ -1,9 +1,9 @@
 """Conversion of segments, passed as token indices or as a text, to a boolean mask of the tokens.
 
 A text is searched in the labels of the tokens, in which `·` is a space and `##` continues a word.
-So white space, the signs for it and # are ignored; if there is no match, also case and accents. A
-token belongs to the segment if its first letter is in the text. A token of white space belongs to
-the segment if it lies between two tokens of the segment.
+So white space, the signs for it and # are ignored; if nothing matches, case and accents are ignored
+too. A token belongs to the segment if the token's first letter is in the match. A token of white
+space belongs to the segment if it lies between two tokens of the segment.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _letters(text: str, is_exact: bool) -> bytes:
     if not is_exact:
         parts = unicodedata.normalize("NFD", text.casefold())
         text = "".join(char for char in parts if not unicodedata.combining(char))
-    pieces = BYTE_LABEL.split(NO_LETTER.sub("", text))  # odd indices are bytes
+    pieces = BYTE_LABEL.split(NO_LETTER.sub("", text))  # pieces at odd indices are bytes, in hex
     return b"".join(
         bytes([int(piece, 16)]) if i % 2 else piece.encode("utf-8", "surrogatepass")
         for i, piece in enumerate(pieces)

@@ -1,7 +1,7 @@
 """Attention between segments as data (`SegmentShare`, `Segments`) and as tables.
 
-A table has a row for each head and segment of queries, and a column for each segment of keys. The
-last rows are the chances, if equal for all heads. A dash means undefined, or fully masked.
+A table has a row for each segment of queries of each head, and a column for each segment of keys.
+The last rows are the chances that all heads share. A dash means undefined, or fully masked.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ QUIET = "color:#6e7781;font-size:12px;margin:2px 0"
 
 
 class SegmentShare(NamedTuple):
-    """How much one head attends from one segment to another.
+    """How much one head attends from one segment of queries to one segment of keys.
 
     layer, head: the model's numbers, from 0. `layer` is None if the module's name has no number;
         `head` is None in the mean over heads.
     from_, to: the segments of the queries and of the keys. "rest" is all tokens in no segment;
         "learned sink" is the weight on no key.
-    share: 0 to 1, the mean over the queries of the weight on all keys of `to`; None if all queries
-        are fully masked, or the call is refuted.
+    share: 0 to 1, the total weight of a query on the keys of `to`, averaged over the queries; None
+        if all queries are fully masked, or the call is refuted.
     chance: the share of uniform attention; 0 if the mask excludes all keys of `to`. None if the
         share is None, and for the learned sink.
     queries: the number of queries in the mean, which excludes fully masked ones.
     keys: the number of tokens in `to`.
-    call: the index of the call in its sequence, or among the stitched calls of a generation; for
-        `Call.segments`, its `index`.
-    name, attention, pass_index, proof, layout, why: those of the call.
+    call: the index of the call among the (stitched) calls on the text; for `Call.segments`, the
+        call's `index`.
+    name, attention (its kind), pass_index, proof, layout, why: those of the call.
     """
 
     layer: int | None
@@ -60,7 +60,7 @@ class SegmentShare(NamedTuple):
 class Segments(list[SegmentShare]):
     """A list of `SegmentShare`s, head by head, which prints as a table.
 
-    left_out: the names of modules that attend over other tokens, with the reason.
+    left_out: the names of modules that attend over other tokens than the text's, with the reasons.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ def listed(rows: Rows) -> Cells:
 
 
 def _label_columns(rows: Rows) -> dict[str, list[str]]:
-    """Return the columns that identify a row by their titles: head, segment, and any that vary."""
+    """Return the columns that identify a row, by title: head, query segment, and any that vary."""
     layers = [DASH if row.layer is None else str(row.layer) for _, row in rows]
     heads = ["" if row.head is None else f".{row.head}" for _, row in rows]
     parts = {
@@ -181,7 +181,7 @@ def _label_columns(rows: Rows) -> dict[str, list[str]]:
 
 
 def _chance_lines(rows: Rows, key_segments: list[str], label_count: int) -> list[list[str]]:
-    """Return a line of chances for each query segment, if equal for all heads; else empty cells."""
+    """Return the chances of each query segment as a line; a cell is empty if heads differ in it."""
     chances: dict[str, dict[str, set[str]]] = {}
     for _, row in rows:
         by_name = chances.setdefault(row.from_, {name: set() for name in key_segments})

@@ -21,7 +21,7 @@ from heedful.recording.segment_masks import LEARNED, REST, SegmentSpecs, token_m
 from heedful.recording.segment_table import Segments, SegmentShare
 from heedful.recording.token_labels import Sides
 
-SOURCE, TARGET, ALL = "source", "target", "all"  # names of a text for which no segments are passed
+SOURCE, TARGET, ALL = "source", "target", "all"  # segments of all tokens, if none are passed
 
 
 class Text(NamedTuple):
@@ -39,7 +39,7 @@ class Text(NamedTuple):
 
 
 class CallTexts(NamedTuple):
-    """The side of a call's queries and of its keys: the source or the target; None if unknown.
+    """Whether a call's queries and keys are of the target (else the source); None if unknown.
 
     mismatch: why the tokens of the call differ from those of its text; empty if they are equal.
     """
@@ -127,7 +127,7 @@ def _check_arguments(
     if passes > 1:
         raise RunError(
             f"{passes:,} passes that are not one generation",
-            expected="one pass, or all passes of one generation, which stitching makes one text",
+            expected="one pass, or all passes of one generation, which can be stitched",
             remedy="record one text in a `with` block, or use one call: recording[0].segments(…)",
         )
 
@@ -152,7 +152,7 @@ def _axis_texts(call: Call, sides: Sides) -> list[tuple[bool | None, Text]]:
 
 
 def _texts_by_side(calls: list[Call], sides: Sides) -> dict[bool, Text]:
-    """Return the longest source (False) and target (True) of the calls, if possible with ids."""
+    """Return the longest source (False) and target (True) of the calls; prefer texts with ids."""
     axes = [axis for call in calls for axis in _axis_texts(call, sides)]
     texts = {target: [text for side, text in axes if side is target] for target in (False, True)}
     return {

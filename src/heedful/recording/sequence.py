@@ -1,4 +1,4 @@
-"""`Sequence`, the calls of one sequence of a batch without padding, with statistics and plots."""
+"""`Sequence`, the calls on one text of a batch (or a part of it), with statistics and plots."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_STITCHED = 1 << 18  # the maximum number of keys of all passes to stitch for
 
 
 class Sequence:
-    """The calls of one sequence, in the order of execution."""
+    """The calls on one text, or on one part of a text, without padding, in execution order."""
 
     def __init__(
         self, captures: list[Capture], index: int, texts: Texts | None = None,
@@ -49,7 +49,7 @@ class Sequence:
     def _select(self, captures: list[Capture]) -> None:
         self._matching = [call for call in captures if has_part(call, self._index, self._part)]
         self._calls: dict[int, Call] = {}
-        self._sides: tuple[int, Sides] | None = None  # a cache, and its number of calls
+        self._sides: tuple[int, Sides] | None = None  # cached, with the number of calls it is for
 
     def recording_ref(self) -> Any:
         """Return the recording that contains the sequence, or None if it was deleted."""
@@ -97,7 +97,7 @@ class Sequence:
         if not len(capture.query):
             raise RunError(
                 f"no sequence in {capture.name}, pass {capture.pass_index}",
-                expected="a batch of at least one",
+                expected="a batch of at least one text",
                 cause="a model that received an empty batch",
             )
         return self._call_on_part(capture, self._part)
@@ -110,14 +110,14 @@ class Sequence:
         return call
 
     def part(self, number: int) -> Sequence:
-        """Return a part of the text, such as a window, by its index: the calls on that part."""
+        """Return the calls on a part of the text, such as a window, by the index of the part."""
         if number == self._part:
             return self
         return Sequence(self._all, self._index, self._texts, self._images, number)
 
     @property
     def parts(self) -> list[Sequence]:
-        """The parts of the text, such as windows; calls may have different numbers of parts."""
+        """The calls on each part of the text, such as a window; some calls may have fewer parts."""
         count = max((capture.parts for capture in self._sequence_captures), default=1)
         return [self.part(number) for number in range(count)]
 
@@ -164,7 +164,7 @@ class Sequence:
 
     @property
     def texts(self) -> list[str] | None:
-        """The text of each token of the sequence (encoder–decoder: of the source), or None."""
+        """The text of each token (encoder–decoder: of each source token); None if unknown."""
         return self._text(False)
 
     def _text(self, is_target: bool) -> list[str] | None:
@@ -184,7 +184,7 @@ class Sequence:
         `progress` is called with the completed share, 0 to 1, after each block of rows.
 
         Raises:
-            RunError: nothing was recorded, or a call is refuted.
+            RunError: nothing was recorded, a call is refuted, or its file is damaged.
         """
         count = len(self)
         summaries = [call.summary(sub_progress(progress, i, count)) for i, call in enumerate(self)]
@@ -206,26 +206,26 @@ class Sequence:
         self, segments: SegmentSpecs, *, target: SegmentSpecs | None = None,
         progress: OnProgress | None = None,
     ) -> Segments:  # fmt: skip
-        """Compute how much each head attends from each segment to each other segment and itself.
+        """Compute how much each head attends from each segment of queries to each segment of keys.
 
         `heedful.ops.segments` defines the shares. The passes of a generation are stitched, so that
         each token has one index.
 
         Args:
             segments: the segments of the text, in an encoder–decoder those of the source, by name:
-                a slice, a range, a list of indices, a boolean for each token, or a text that
-                occurs once in the tokens. They may overlap. "rest" is all tokens in no segment.
+                each a slice, a range, a list of indices, a boolean per token, or a text that occurs
+                once in the tokens. They may overlap. "rest" is all tokens in no segment.
             target: in an encoder–decoder, the segments of the target. If a text has no segments,
                 all of it is one segment, "source" or "target".
             progress: as in `summary`.
 
         Returns:
-            a list of `SegmentShare`s, which prints as a table; `left_out` lists calls on other
-            texts.
+            a list of `SegmentShare`s, which prints as a table; `left_out` lists modules that attend
+            over other tokens.
 
         Raises:
-            ArgumentError: no segment, a segment without a token, an index out of range, a text that
-                does not occur or occurs several times, a target for a model with one text.
+            ArgumentError: no segment, a reserved name, a segment without a token, an index out of
+                range, a text that does not occur exactly once, a target for a model with one text.
             RunError: nothing was recorded, the passes are not one generation, or no call attends
                 over the full text.
         """
@@ -262,8 +262,8 @@ class Sequence:
             a matplotlib figure, which a notebook displays; `figure.savefig("heads.png")` writes it.
 
         Raises:
-            ArgumentError: an unknown layer, head, part or pass, or too many for a figure.
-            RunError: nothing was recorded.
+            ArgumentError: an unknown layer, head, part or pass, or too many maps for a figure.
+            RunError: nothing was recorded, or all tokens are padding.
         """
         from heedful.recording.figure import Selection, picture
 
@@ -273,7 +273,7 @@ class Sequence:
                        values=values, progress=progress)  # fmt: skip
 
     def _stitched(self, pass_index: int | None = None) -> tuple[list[Call], list[str]]:
-        """Return the calls and notes; a generation is stitched if that is possible, with a note."""
+        """Return the calls, and notes. If possible, stitch a generation, and say so in a note."""
         calls = list(self)
         passes = len({call.pass_index for call in calls})
         if pass_index is not None or passes < 2 or self._part:
@@ -309,7 +309,7 @@ class Sequence:
 
 
 class Sequences(list[Sequence]):
-    """The sequences of a batch, as a list; an invalid index raises an ArgumentError."""
+    """The sequences (texts) of a batch, as a list; an invalid index raises an ArgumentError."""
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Sequence: ...
@@ -330,7 +330,7 @@ def has_part(capture: Capture, text: int, part: int) -> bool:
 
 
 def call_of(capture: Capture, text: int, part: int = 0) -> Call:
-    """Return one sequence of a call, without its padding."""
+    """Return a stored call on one part of one text, without padding."""
     return Call(
         capture.name, capture.layer, capture.pass_index, capture.kind, capture.inputs(text, part),
         capture.check, index=capture.index, layout_of_axes=capture.layout,

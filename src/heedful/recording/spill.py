@@ -16,8 +16,8 @@ from heedful.recording.token_labels import Texts
 class Spill:
     """Stores calls in memory up to a budget in bytes, and each call that exceeds it in a file.
 
-    A file is deleted as soon as it is memory-mapped, so the system frees its space when the process
-    ends. Windows cannot delete mapped files: there, they are deleted with the `Spill`.
+    A file is deleted as soon as it is memory-mapped, so the system frees the space when the process
+    ends. Windows cannot delete mapped files: there, files are deleted with the `Spill`.
     """
 
     def __init__(self, budget: int | None = None) -> None:
@@ -25,7 +25,7 @@ class Spill:
         self.used = 0
 
     def store(self, capture: Capture) -> Capture:
-        """Return the call, stored in memory or in a file; raise a SaveError if it cannot be."""
+        """Return the call, stored in memory or in a file; raise a SaveError if that fails."""
         if self.budget is None:
             return capture
         size = file.size(capture)

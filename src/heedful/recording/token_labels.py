@@ -1,7 +1,7 @@
-"""The names of tokens, set by the user for each sequence or computed from ids by a tokenizer.
+"""The names of tokens, set by the user for each sequence of the batch, or made by a tokenizer.
 
 An encoder–decoder has two texts: the encoder reads the source, the decoder reads and writes the
-target. If a module's name contains neither word, its tokens are named by their ids only.
+target. If a module's name contains neither "encoder" nor "decoder", only ids name its tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Texts:
     """The names of the tokens of every sequence.
 
     source, target: the names that the user set, a list for each sequence; None if not set.
-    naming: a function from ids to names, of a tokenizer. names: a cache of its results, by id.
+    naming: a tokenizer's function from ids to names. names: the known names, by id.
     unknown: the id of unknown words. recording_ref: returns the recording, or None once deleted.
     """
 
@@ -80,7 +80,7 @@ class Sides:
         self._ids: dict[bool, Tensor | None] = {}
 
     def is_target(self, name: str) -> bool | None:
-        """Return whether a module reads the target, by its name; None if that is unknown."""
+        """Return whether a module reads the target, by the module's name; None if unknown."""
         if not self.has_cross:
             return False
         side = side_of(name, self.has_encoder)
@@ -119,7 +119,7 @@ def set_text(
     if is_target is None or names is None or sequence >= len(names):
         return None
     text, text_ids = names[sequence], sides.ids(is_target)
-    if text_ids is None or ids is None:  # only lengths can be compared
+    if text_ids is None or ids is None:  # if both are unknown, lengths can be compared
         return text if text_ids is ids and len(text) == length else None
     shared = min(len(text_ids), length)
     if not torch.equal(ids[:shared], text_ids[:shared]):
@@ -130,7 +130,7 @@ def set_text(
 
 
 def unknown_of(texts: Texts, ids: Tensor | None, names: list[str] | None) -> int | None:
-    """Return the id of unknown words, from the tokenizer or from a token named "[UNK]"."""
+    """Return the id of unknown words, from the tokenizer or from a token named as in `UNKNOWN`."""
     if texts.unknown is not None or ids is None or names is None:
         return texts.unknown
     return next((int(i) for i, name in zip(ids, names, strict=True) if name in UNKNOWN), None)

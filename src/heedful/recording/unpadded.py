@@ -29,14 +29,14 @@ class RealTokens(NamedTuple):
 
 
 def distinct(tokens: Sequence[RealTokens]) -> list[RealTokens]:
-    """Return each object once: sequences with the same padding share one."""
+    """Return each object once: sequences with the same padding and mask may share an object."""
     return list({id(real): real for real in tokens}.values())
 
 
 def row_of(sequence: int, rows: int, sequences: int) -> int | None:
     """Return the index of a sequence's text, given `rows` texts; None if the numbers do not fit.
 
-    A call has more sequences than texts if a text has several parts, such as the windows of Swin.
+    A call has more sequences (texts × parts) than texts if a text has several parts, as in Swin.
     """
     if not rows or sequences % rows:
         return None
