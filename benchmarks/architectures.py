@@ -1,4 +1,4 @@
-"""Recorded maps of every architecture in transformers, compared with the maps that it returns.
+"""Recorded maps of every architecture in transformers, compared with the maps its model returns.
 
     python benchmarks/architectures.py [--only NAME …] [--device cuda] [--json]
 
@@ -8,15 +8,15 @@ same weights runs with sdpa, if it supports it, and is recorded. Each returned m
 different recorded call of its shape, in order. "2 of 5" means that the model returned two maps and
 five calls were recorded. Verdicts:
 
-    exact           every map is equal, to 2e-6 (1e-5 for BART, T5 and similar models)
+    exact           every map agrees to 2e-6 (1e-5 for BART, T5 and similar models)
     refused         the recorder reports that it cannot record this model correctly
-    not comparable  the model cannot be built small, or returns no maps
+    not comparable  the model cannot be built small or run in time, or returns no maps
     WRONG           a map differs, or was not recorded
 
 An "exact" row ends with the proofs of the calls and how their layouts were identified.
 
 `eager*`: all calls with sdpa are proved, but the output differs from that of eager attention. So a
-recording of eager attention is compared.
+recording of eager attention is compared instead.
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@
 
 `MultiHeadAttention` is compared with three peers: bare SDPA between the same projections,
 `nn.MultiheadAttention` (which returns its weights here), and `StackedHeads`, which computes its
-heads one after another. All have 12 heads, are causal, and compute in float32. At batch 8, 1,024
-tokens and width 768, arithmetic takes most of the time. At the small batch of document 004 (after
-Zhang), the number of products determines the time. Layers with one head are compared with the bare
-kernel. Outputs and gradients are compared before the timing. The last table shows at which sizes
-StackedHeads takes at least three times as long.
+heads one after another. All four have 12 heads, are causal and compute in float32. At batch 8,
+1,024 tokens and width 768, arithmetic takes most of the time. At the small batch of document 004
+(after Zhang), the number of products determines the time. Layers with one head are compared with
+the bare kernel. Outputs and gradients are compared before the timing. The last table shows at which
+sizes StackedHeads takes at least three times as long as MultiHeadAttention.
 """
 
 from __future__ import annotations

@@ -5,12 +5,12 @@
 The model is a GPT of six blocks, width 256 and eight heads, on 512 tokens. It computes attention
 "by hand": masked_fill, softmax and two products in Python. There are two comparisons. "apart":
 processes that record every pass alternate with processes that never record, as in ordinary use.
-"in turns": recorded and plain passes alternate within a process, in five processes. The two kinds
-then share freed pages and caches, and the ratio varies by 0.05 from process to process.
+"in turns": recorded and plain passes alternate within a process, in five processes. Both then share
+freed pages and caches, and their ratio varies by 0.05 from process to process.
 
-Each score matrix takes 8 MB. If glibc returns it to the system, the next pass causes 2,000 page
-faults per matrix. So both comparisons are repeated with an allocator that keeps freed pages ("pages
-kept").
+The scores of a layer take 8 MB for each text. If glibc returns them to the system, the next pass
+causes 2,000 page faults for each layer and text. So both comparisons are repeated with an allocator
+that keeps freed pages ("pages kept").
 
 The last lines report the peak memory of a pass of one layer on 4,096 tokens, plain and recorded,
 each in a new process. The recording stores nothing of size N × M. Reading a call for the first time

@@ -5,8 +5,8 @@
 
 The shape is that of benchmarks/train.py: 65 characters, 12 × 64 tokens a step, width 128, 4 blocks.
 The first compiled step runs in a new process, once with an empty cache of compiled code (cold) and
-once with the cache of the cold run (warm). Then plain steps, compiled steps and those of nanoGPT
-alternate in one process.
+once with the cache of the cold run (warm). Then steps alternate in one process: plain in float32,
+plain and compiled in the precision "auto", and those of nanoGPT, if given.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python benchmarks/corpus.py --megabytes 200
 
 Each row is measured in a new process. "heedful" streams the text to a token file and draws batches
-of 12 × 256 tokens from it. "at once" reads a text into memory, encodes it and keeps the ids; its
-text is shorter, so that it fits into memory. The time of `bpe` includes training the tokenizer, for
+of 12 × 256 tokens from it. "at once" reads a text into memory, encodes it and keeps the ids; that
+text is shorter, to fit into memory. The time of `bpe` includes training the tokenizer, for
 "heedful" on a sample of at most 8 MB, for "at once" on its full text. Memory is the peak rise of
 anonymous memory. The last line compares the memory of `heedful train` (preset
 quick, few steps) on the long and on the short text.

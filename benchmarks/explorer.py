@@ -4,7 +4,7 @@
     python benchmarks/explorer.py --quick    # fewer tokens, one minute
 
 The recording has one layer of 12 causal heads of width 64 with random queries and keys. The server
-is `heedful look` in a separate process. It gets the requests that a browser sends, while its
+is `heedful look` in a separate process. It gets the requests that a browser sends, while its own
 background work continues. Frames are measured in Chromium with software rendering if Chromium and
 Playwright are installed. Targets are for a machine with two cores.
 """

@@ -354,7 +354,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="an eighth of the faults")
+    parser.add_argument("--quick", action="store_true", help="fewer faults: about an eighth")
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of random times, bits and positions"
     )

@@ -2,7 +2,7 @@
 
     python benchmarks/generate.py
 
-transformers saves a checkpoint with random weights, and `heedful.load_model` reads it. Both
+transformers saves a checkpoint with random weights, and `heedful.load_model` reads it. Both models
 continue the same prompt greedily; their tokens are compared before the timing. The limit is the
 memory bandwidth, measured as the time to multiply each matrix with a vector once per token.
 """
@@ -26,7 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--prompt", type=int, default=64, help="tokens of the prompt")
     parser.add_argument("--tokens", type=int, default=64, help="tokens generated with the cache")
-    parser.add_argument("--uncached", type=int, default=6, help="tokens generated without it")
+    parser.add_argument("--uncached", type=int, default=6, help="tokens generated uncached")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     torch.manual_seed(0)

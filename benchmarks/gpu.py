@@ -106,7 +106,7 @@ def prepare(
             group=group,
         )
         if sum(parameter.numel() for parameter in peer.parameters()) != number:
-            raise SystemExit("nanoGPT's model has another number of parameters than heedful's")
+            raise SystemExit("the models of nanoGPT and heedful differ in the number of parameters")
     return ways, number - config.context_length * config.width
 
 

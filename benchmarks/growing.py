@@ -112,7 +112,7 @@ def measure(name: str, run: Path, rounds: int) -> None:
     print(f"\n{name}, {added} tokens after {len(ids)}")
     for way in ways:
         time = turns.median(way) / added * 1000
-        print(f"  {way:10}{time:8.2f} ms a token{turns.ratio(way, 'generate'):8.2f} of generate")
+        print(f"  {way:10}{time:8.2f} ms a token{turns.ratio(way, 'generate'):8.2f} × generate")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Layout models that have no map of queries × keys, or never hold all of it at once."""
+"""Layout models that have no map of queries × keys, or never hold a whole map at once."""
 
 # ruff: noqa: D102 - layout_truth.py documents `forward` and `by_definition`
 

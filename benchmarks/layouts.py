@@ -6,14 +6,14 @@ Each layout is a small model, written as public code writes it (`layout_models_*
 computes its maps by definition, in float64, for each sequence and head. The benchmark first checks
 that this computation gives the model's output. Then it records the model. Verdicts:
 
-    right, told | verified | usual | guessed    every map is equal to 1e-5; how axes were identified
+    right, told | verified | usual | guessed    every map agrees to 1e-5; how axes were identified
     refused                                     the recorder names the module or raises an error
     LOST                                        a map is neither recorded nor refused
     WRONG, guessed | usual | verified | told    a map differs; how the axes were identified
 
 CHANGED: with recording, the output, gradients, buffers, random state or number of forward passes
-differ from those of a plain run, bit for bit. The verdict after `recording.verify` is in the next
-to last column.
+are not those of a plain run, bit for bit. The verdict after `recording.verify` is in the next to
+last column.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ included, and the checkpoint is written as one file, in shards, and in bfloat16.
 it in float32 and read random ids: a text longer than the sliding window and than the original
 context of scaled rotary positions, and a batch padded on the left. At thousands of tokens, the
 errors of transformers' float32 rotary angles exceed the tolerance; --exact-angles computes the
-angles in float64, as heedful does. The figures are the largest absolute difference divided by the
-largest entry, of the logits and of the worst hidden state. Above 1e-5 the exit status is 1.
+angles in float64, as heedful does. The figures, for the logits and for the worst hidden state, are
+the largest absolute difference divided by the largest entry. Above 1e-5 the exit status is 1.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     python benchmarks/recipe.py tinyshakespeare.txt --only "the recipe" "AdamW for all"
 
 Tokens are characters; a step has 12 × 64 tokens; the model has width 128 and 4 blocks. A row has a
-run per seed, with the number of steps of the other rows. It shows the final loss on the whole
+run per seed; all rows have the same number of steps. A row shows the final loss on the whole
 validation split (mean, lowest and highest), and the processor time of its steps relative to the
 first row. If steps cost more or less than those of the first row, --equal-time repeats the row with
 as many steps as fit into the time of the first row.

@@ -2,17 +2,17 @@
 
     python benchmarks/record.py
     python benchmarks/record.py --long          # 16,384 tokens, and 65,536 for one layer
-    python benchmarks/record.py --forward       # the cost of recording a forward pass only
+    python benchmarks/record.py --forward       # only the cost of recording a forward pass
     python benchmarks/record.py --small         # small models, windows, short generations
     python benchmarks/record.py --device cuda   # peaks are those of torch's allocator
 
 The model is transformers' GPT2Model in the shape of GPT-2 small, with random float32 weights and no
-cache. Peak memory is the figure of the operating system (VmHWM) in a new process, with torch and
-the weights. All ways compute the same statistics, which are compared before the times are printed.
-Targets: a recorded pass takes at most 1.05 of a plain sdpa pass. Forward pass, recording and
-summary of all heads take at most a quarter of eager attention with the same statistics, and at most
-2.5 GB. The summary of a layer takes at most 1.5 of its SDPA, and the eight largest weights of each
-row at most 2.5. 16,384 tokens need at most 4 GB.
+cache. Peak memory is the figure of the operating system (VmHWM) in a new process, torch and weights
+included. All ways compute the same statistics, which are compared before the times are printed.
+Targets: a recorded pass takes at most 1.05 times as long as a plain sdpa pass. Forward pass,
+recording and summary of all heads take at most a quarter of the time of eager attention with the
+same statistics, and at most 2.5 GB. The summary of a layer takes at most 1.5 times as long as the
+layer's SDPA, the eight largest weights of each row 2.5 times. 16,384 tokens need at most 4 GB.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 The recording is one causal SDPA layer with 12 heads of width 64 and random queries and keys. The
 segments are a system prompt, a document and a question. The shares at 512 tokens are compared with
 sums of eager weights, and those of the long text with sums of whole rows, in float64. Targets at
-131,072 tokens: at most 1.3 of the time of `summary()`, and less than 1 GB beyond the recording.
+131,072 tokens: at most 1.3 times the time of `summary()`, and less than 1 GB beyond the recording.
 Wall time and processor time are printed; on a busy machine, use the processor time.
 """
 

@@ -2,10 +2,10 @@
 
     python benchmarks/spellings.py [--models 1000] [--first 0] [--shown 5] [--device cuda]
 
-Each model has one or two layers. The tables below list common ways to write each step: projection,
+Each model has one or two layers. The tables list common ways to write each step: projection,
 splitting heads, scores, mask, softmax, product with the values, joining heads. The way of each
-step, the dtype, sizes and padding are drawn at random; half of the batches are also verified. The
-model stores its true weights, which are compared with the recorded weights. Verdicts of calls:
+step, the dtype, sizes and padding are drawn at random; half of the batches of several texts are
+also verified. The true weights that models store are compared with the recorded ones. Verdicts:
 
     replayed                      equal bit for bit: the recording replays the model's operations
     by inputs                     equal up to rounding: computed from query, key, mask and scale

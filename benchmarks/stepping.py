@@ -1,4 +1,4 @@
-"""Functions that perform one training step, of heedful and of nanoGPT's equal model."""
+"""Functions that perform one training step, of a heedful model and of nanoGPT's equal model."""
 
 from __future__ import annotations
 

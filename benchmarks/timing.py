@@ -1,4 +1,4 @@
-"""Timing of alternatives in interleaved rounds, so that a slow moment affects all equally."""
+"""Timing of alternatives in interleaved rounds; a slow moment affects all alternatives equally."""
 
 from __future__ import annotations
 

@@ -4,22 +4,22 @@
     python benchmarks/train.py tinyshakespeare.txt --nanochat ../nanochat
 
 Each run is a new process, and its whole time counts: imports, validation on the whole split,
-writing files, and preparing the text (for nanoGPT, the text is prepared before). Both read the same
-characters in windows of equal length and validate about equally often. nanoGPT trains with the
-recipe for CPUs in its README. A copy of its train.py validates on the whole split instead of a few
-random batches, and gets its seed from this benchmark.
+writing files, and preparing the text (for nanoGPT, the text is prepared before). Both programs read
+the same characters and validate about equally often. nanoGPT trains with the recipe for CPUs in its
+README. A copy of its train.py validates on the whole split instead of a few random batches, and
+gets its seed from this benchmark.
 
-"equal" has nanoGPT's width, depth, context and batch. "free" has its parameters, but a context
-twice as long. "to the loss" runs the fewest steps that get below `--target` (no free setting was
+"equal" has nanoGPT's width, depth, context and batch. "free" has the same but a context twice as
+long. "to the loss" runs `--steps`, the fewest that get below `--target` (no free setting was
 faster). The other rows use 0.9 of nanoGPT's time, because the speed of a shared machine varies; the
 time of each run is printed. If nanoGPT misses the target in its 2,000 steps, its whole time counts,
-although it would need more. `--other` compares the default recipe with heedful's earlier AdamW
-recipe at equal time, on texts for which no setting was tuned: the given files in BPE, and the
-Python language reference.
+although reaching the target would take longer. `--other` compares the default recipe with heedful's
+earlier AdamW recipe at equal time, on texts for which no setting was tuned: the given files in BPE,
+and the Python language reference.
 
-With `--nanochat`, nanochat's loop and optimizer train its model with nanoGPT's width, depth,
+With `--nanochat`, nanochat's loop and optimizer train nanochat's model with nanoGPT's width, depth,
 context, batch and number of steps: compiled by default (TORCHDYNAMO_DISABLE=1 disables it), with
-the learning rates that it selects for such a batch. heedful's equal model follows.
+the learning rates that it selects for such a batch. heedful's "equal, to the loss" follows.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python benchmarks/watch.py
     python benchmarks/watch.py --rounds 40 --steps 400
 
-The runs watch a text of 96 tokens. A look records the heads on this text. Timed steps and looks
-alternate. The share is the time of all looks of a run, with the imports of the first look, divided
-by the time of all its steps.
+The runs watch a text, cut to the context. A look records the heads on this text. Timed steps and
+looks alternate. The share is the time of all looks of a run, with the imports of the first look,
+divided by the time of all its steps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Loss and speed of document 004 (after Zhang), with a compact and with a full vocabulary.
+"""Loss and speed of the model of document 004 (Zhang), with a compact and with a full vocabulary.
 
     python benchmarks/zero_to_hero.py sales_textbook.txt
 
@@ -70,7 +70,7 @@ def compare(folder: Path, text: str, rounds: int) -> None:
     fast, slow = ways
     for name in ways:
         print(f"a step with {name:12} {1e3 * turns.median(name) / BLOCK:7.1f} ms")
-    print(f"the full table takes {turns.ratio(slow, fast):.1f} times as long")
+    print(f"a step with the full table takes {turns.ratio(slow, fast):.1f} times as long")
 
 
 def steps(events) -> None:

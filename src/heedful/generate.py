@@ -46,7 +46,7 @@ def generate(
             all rows of the model's embedding table, which may have rows without a token.
 
     Returns:
-        an iterator over the new ids, (B,) each, on the CPU. A token is computed on request.
+        an iterator over the new ids, (B,) each, on the CPU, which computes them on request.
 
     Raises:
         ArgumentError: the prompt is empty.
@@ -83,8 +83,8 @@ def _continued(
 def beginning(tokenizer: Tokenizer) -> list[int]:
     """Return the ids from which to generate without a prompt; a model needs at least one token.
 
-    The first of these that exists: the tokens that the tokenizer puts before every text, the token
-    that begins a document, the token that ends a document, a line break, a space, the token 0.
+    Use the first of these that exists: the tokens that the tokenizer puts before every text, the
+    token that begins a document, the token that ends one, a line break, a space, the id 0.
 
     >>> from heedful.text import CharacterTokenizer
     >>> beginning(CharacterTokenizer("\\n ab")), beginning(CharacterTokenizer("ab"))
@@ -136,7 +136,7 @@ class Reader:
         return self.model.head(states[-1][:, -1])
 
     def cut(self, length: int, max_length: int) -> None:
-        """Keep only the first `length` tokens in the cache, and make room for `max_length` in all.
+        """Keep only the first `length` tokens in the cache; make room for `max_length` tokens.
 
         The next ids may then continue differently. The text must not have exceeded the context.
         """

@@ -1,8 +1,8 @@
-"""Statistics over many texts: record each text, add it to totals, drop the recording.
+"""Statistics over many texts: record each text, add the recording to totals, then drop it.
 
 A text is read in pieces of at most `PIECE` characters, and each piece is split into contexts. So
 memory grows neither with the number of texts nor with their length. Processes take the pieces in
-turn, so the contexts do not depend on the number of processes.
+turn, and the contexts do not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from heedful.recording.progress import OnProgress, sub_progress
 from heedful.text import FileSource, text_files
 from heedful.text.sources import PIECE
 
-NewTotals = Callable[[], Any]  # returns empty totals: HeadTotals, or a type with `add` and `merge`
+NewTotals = Callable[[], Any]  # returns an empty HeadTotals, or an object with `add` and `merge`
 
 
 class LeftOut(NamedTuple):
@@ -48,7 +48,7 @@ class LeftOut(NamedTuple):
 class Survey:
     """Results over many texts.
 
-    found: the totals. texts: the number of texts that were read, completely or in part.
+    found: the totals. texts: the number of texts of which at least the first part was read.
     contexts: the number of contexts. tokens: the number of tokens, including special tokens.
     left_out: the parts that are not included, in the order of the texts.
     """
@@ -79,7 +79,7 @@ def survey(
     timeout: float = 86_400.0,
     progress: OnProgress = lambda share: None,
 ) -> Survey:
-    """Record every text and add it to totals; each process records a share of the texts.
+    """Record every text and add the recordings to totals; processes share the parts of the texts.
 
     A part of a text that raises an error is left out and listed in `left_out`. If a file cannot be
     decoded, all following parts of the file are left out too.
@@ -162,7 +162,7 @@ def _parts(path: str) -> int:
 
 
 def _pieces(texts: Sequence[tuple[str, int]]) -> Iterator[_Piece]:
-    """Yield all pieces of all texts in order; an error is the last piece of its text."""
+    """Yield all pieces of all texts in order; on an error, the error is the text's last piece."""
     for text, (path, parts) in enumerate(texts):
         part = 0
         try:
@@ -201,7 +201,7 @@ def _survey_piece(
 
 
 def _contexts(piece: _Piece, opened: LoadedModel, context_length: int | None) -> list[ModelInputs]:
-    """Return the inputs for a piece; raise its error, or a `TextError` if it is too short."""
+    """Return a piece's inputs; raise the piece's error, or a `TextError` for a text too short."""
     if isinstance(piece.content, HeedfulError):
         raise piece.content
     with torch.inference_mode():

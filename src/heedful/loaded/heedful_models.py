@@ -24,7 +24,7 @@ BEGIN, END = "▶", "■"  # labels of an encoder–decoder's begin and end toke
 class Positions(NamedTuple):
     """A model's position encoding: its kind, and a table with a row for each position.
 
-    The table of rotary positions has the cosines of the angles.
+    The table of rotary positions contains the cosines of the angles.
     """
 
     kind: str
@@ -94,7 +94,7 @@ class LoadedGPT(LoadedHeedful):
     def ids(self, text: str) -> Tensor:
         """Return the ids of a text of any length, (1, N); raise a `TextError` if it is empty.
 
-        They begin with the tokens that the tokenizer puts before every text, such as <s>.
+        The ids begin with those that the tokenizer puts before every text, such as <s>.
         """
         ids = self.tokenizer.encode(text)
         check_not_empty(len(ids))
@@ -203,7 +203,7 @@ class LoadedSeq2Seq(LoadedHeedful):
     def spans(
         self, text: str, second: str | None = None, *, cut: bool = False
     ) -> list[Span | None]:
-        """See `LoadedModel.spans`; the tokens are those of the source and its end token (None)."""
+        """See `LoadedModel.spans`; spans of the source's tokens, and None for its end token."""
         refuse_second(second, "an encoder–decoder")
         indent = len(text) - len(text.lstrip())
         pairs = self.tokenizer.spans(text.strip())[: len(self.source(text, cut=cut))]
@@ -247,7 +247,7 @@ class LoadedSeq2Seq(LoadedHeedful):
     def _batches(self, source: list[int], target: list[int] | None) -> tuple[Tensor, Tensor]:
         """Add the end token to the source and the begin token to the target.
 
-        A target of None is generated.
+        If the target is None, the model generates it.
         """
         config = self.model.config
         target = translate(self.model, [source])[0][0].ids if target is None else target

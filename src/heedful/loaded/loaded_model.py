@@ -37,7 +37,7 @@ class LoadedModel(ABC):
     """A model with its tokenizer, as returned by `heedful.open`.
 
     model: a torch module in evaluation mode. tokenizer: the model's tokenizer, a class of heedful
-    or of transformers. directory: the directory of the files of both.
+    or of transformers. directory: the directory of the files of model and tokenizer.
     """
 
     model: nn.Module

@@ -1,8 +1,8 @@
 """Segments of a text, marked by lines in the text, and the tokens of each segment.
 
-A line that starts with the mark begins a segment, and ends the segment before. The rest of the line
-is the segment's name; a segment without a name is named by its number, from 1. The model does not
-read these lines. Segments with the same name are one segment, such as the turns of a chat.
+A line that starts with the mark, such as @@, begins a segment and ends the previous one. The rest
+of the line is the segment's name; a segment without a name is named by its number, from 1. The
+model does not read such lines. Segments with the same name, like turns in a chat, are one segment.
 
 A token belongs to the segment of its first character that is not white space, because many
 tokenizers include the space before a word. A token of white space belongs to the segment of its
@@ -21,7 +21,7 @@ from heedful.text.library_tokenizer import Span
 
 
 class Part(NamedTuple):
-    """A segment: its name, start and end (exclusive), in characters of the text without marks."""
+    """A segment: its name, and its start and end (exclusive) in the characters of `Marked.text`."""
 
     name: str
     start: int
@@ -122,7 +122,7 @@ def _cut(text: str, mark: str) -> tuple[str, list[Part]]:
 
 
 def _name(line: str, mark: str) -> str | None:
-    """Return the name on a marking line; None for others, such as ----- for ---."""
+    """Return the name on a marking line; None for another line, such as ----- for the mark ---."""
     if not line.startswith(mark):
         return None
     suffix = line[len(mark) :].rstrip("\r\n")

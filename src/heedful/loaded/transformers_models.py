@@ -102,7 +102,7 @@ class LoadedTransformers(LoadedModel):
         return library_errors(f"run a {type(self.model).__name__}")
 
     def _check_fast(self, task: str) -> None:
-        """Raise a `RunError` unless the tokenizer is a fast one, which alone can do `task`."""
+        """Raise a `RunError` unless the tokenizer is a fast one; only such tokenizers do `task`."""
         if not self.tokenizer.is_fast:
             raise RunError(
                 f"a {type(self.tokenizer).__name__}, which does not {task}",
@@ -162,7 +162,7 @@ def open_transformers(
         tokenizer = read_tokenizer(library, directory)
         config = from_pretrained(library.AutoConfig, directory)
         family = model_class(library, config)
-        if config.is_encoder_decoder:  # only with its head can it generate the target
+        if config.is_encoder_decoder:  # the model needs its head to generate the target
             family = library.AutoModelForSeq2SeqLM
         model = read_model(family, directory, device, allow_pickle)
     # without its head, a model computes the same attention, but saves the time for logits
@@ -256,5 +256,5 @@ def import_transformers(directory: Path) -> Any:
 
 
 def model_class(library: Any, config: Any) -> Any:
-    """Return the model class that `config.json` names; any other class might lack weights."""
+    """Return the class that `config.json` names, else AutoModel; others might lack weights."""
     return getattr(library, str((config.architectures or [None])[0]), library.AutoModel)

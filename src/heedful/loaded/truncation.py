@@ -14,7 +14,7 @@ class TruncationWarning(UserWarning):
 
 
 def check_single_text(text: Any) -> None:
-    """Raise an `ArgumentError` if `text` is not a string, but a list of strings, for example."""
+    """Raise an `ArgumentError` if `text` is not a string (but a list of strings, for example)."""
     if not isinstance(text, str):
         raise ArgumentError(
             f"a text that is {'None' if text is None else f'a {type(text).__name__}'}",

@@ -107,7 +107,7 @@ class LoadedVision(LoadedTransformers):
         return recording
 
     def run(self, model_inputs: ModelInputs) -> Any:
-        """Return the model's output; a model like CLIP, on an image alone, runs its vision part."""
+        """Return the model's output; for an image alone, a model like CLIP runs its vision part."""
         model: Any = self.model
         with self.library_errors():
             run = model.get_image_features if self._is_image_only(model_inputs) else model
@@ -122,7 +122,7 @@ class LoadedVision(LoadedTransformers):
         )
 
     def _is_image_only(self, model_inputs: ModelInputs) -> bool:
-        """Whether the inputs have no text, for a model with a vision part and a text part."""
+        """Whether the model has a vision part and a text part, and the inputs have no text."""
         return hasattr(self.model, "get_image_features") and "input_ids" not in model_inputs.inputs
 
     def _image_inputs(self, pixels: Tensor) -> dict[str, Tensor]:
@@ -134,7 +134,7 @@ class LoadedVision(LoadedTransformers):
         return self._accepted(tensors)
 
     def _accepted(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the inputs that are arguments of the model, on its device."""
+        """Return the inputs that are arguments of the model, on the model's device."""
         parameters = inspect.signature(self.model.forward).parameters
         return self._on_device({name: inputs[name] for name in inputs if name in parameters})
 

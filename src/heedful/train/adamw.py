@@ -22,7 +22,7 @@ class AdamW(Optimizer):
     weight is sharded, each process updates only its local rows.
 
     Args:
-        groups: parameter groups: `params`, and any of the settings below for this group only.
+        groups: dictionaries with `params` and any of the settings below, for this group only.
         lr: learning rate.
         betas: decay rates of the mean of the gradients and of the mean of their squares.
         weight_decay: λ of W ← (1 − lr λ) W.

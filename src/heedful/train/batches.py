@@ -18,7 +18,7 @@ SHUFFLING = 2**31 - 1  # part of a seed: separates random numbers of epochs from
 
 
 class BatchIndex(NamedTuple):
-    """The index of a batch in a training run, which determines its content.
+    """The index of a batch in a training run. The index determines the content of the batch.
 
     key: the seed of the batch's random numbers, (seed, step, …). first: the number of sequences
     drawn before this batch, if the training split is read in shuffled epochs; None if every
@@ -30,7 +30,7 @@ class BatchIndex(NamedTuple):
 
 
 def shuffled_pieces(index: BatchIndex, batch: int, pieces: int) -> list[tuple[int, int]]:
-    """Return (epoch, piece index) for each sequence of a batch; an epoch has each piece once.
+    """Return (epoch, piece index) for each sequence of a batch; an epoch draws each piece once.
 
     >>> [piece for _, piece in shuffled_pieces(BatchIndex((7, 0), first=0), 3, 4)]
     [3, 0, 2]
@@ -70,7 +70,7 @@ def window_starts(
 
 
 def ordered_rows(tokens: np.ndarray, length: int, batch: int) -> Iterator[np.ndarray]:
-    """Yield all tokens in order, in rows (B, length); the last row may be shorter."""
+    """Yield all tokens in order: arrays (B, length), B ≤ `batch`, then one shorter row, if any."""
     end = len(tokens) // length * length
     for start in range(0, end, batch * length):
         yield tokens[start : min(end, start + batch * length)].reshape(-1, length)
@@ -79,11 +79,11 @@ def ordered_rows(tokens: np.ndarray, length: int, batch: int) -> Iterator[np.nda
 
 
 def take_turns(batches: Iterator[T], processes: Processes) -> Iterator[tuple[T, bool]]:
-    """Yield this process's share of the batches; every process gets the same number.
+    """Yield this process's share of the batches; every process gets the same number of batches.
 
     Yields:
-        (batch, is_new). `is_new` is False if the batches ran out before this process's turn: the
-        process then repeats the last batch of another process.
+        (batch, is_new). `is_new` is False if the batches ran out before this process's turn. Then
+        `batch` is the last batch, which another process gets as a new one.
 
     >>> [list(take_turns(iter("abc"), Processes(rank, 2))) for rank in (0, 1)]
     [[('a', True), ('c', True)], [('b', True), ('c', False)]]

@@ -39,7 +39,7 @@ def save(
 ) -> None:
     """Write a checkpoint atomically; every process must call this.
 
-    The first process writes it. If the model is sharded, every process writes its own shard.
+    The first process writes the file. If the model is sharded, every process writes its shard.
     """
     tensors = {}
     for name, parameter in parameters_of(model).items():
@@ -61,10 +61,10 @@ def save(
 def save_weights(
     directory: Path, model: nn.Module, progress: Progress, processes: Processes
 ) -> None:
-    """Write the weights to `model.safetensors`; every process must call this, the first writes."""
+    """Write the weights to `model.safetensors`. All processes must call this; the first writes."""
     gathered = {}
     for name, parameter in parameters_of(model).items():
-        tensor = full_tensor(parameter.detach())  # the device may not have room for all at once
+        tensor = full_tensor(parameter.detach())  # one by one: the device may lack room for all
         if processes.is_first:
             gathered[name] = tensor.cpu() if is_sharded(parameter) else tensor
     if processes.is_first:
@@ -79,7 +79,7 @@ def _run_entry(directory: Path) -> dict[str, str]:
 
 
 def checkpoint_path(directory: Path) -> Path | None:
-    """Return the run's latest checkpoint, a file or a directory of shards; None without one."""
+    """Return the run's latest checkpoint, a file or a directory of shards, or None."""
     return latest_checkpoint(directory / CHECKPOINTS["last"], directory / SHARDED)
 
 
@@ -97,7 +97,7 @@ def load(
     parameters = parameters_of(model)
 
     def target_of(name: str, shape: tuple[int, ...]) -> Tensor:
-        """Return a tensor to read into, sharded like the parameter."""
+        """Return a tensor to read into, sharded like its parameter if their shapes are equal."""
         parameter = parameters.get(_split(name)[1])
         if parameter is None or parameter.shape != shape:
             return torch.zeros(shape)
@@ -126,14 +126,14 @@ def load(
 
 
 def _split(name: str) -> tuple[str | None, str]:
-    """Split a tensor's name into (optimizer state or None for a weight, parameter name)."""
+    """Split a tensor's name into the optimizer state (None for a weight) and the parameter."""
     section, _, suffix = name.partition(".")
     key, _, parameter = suffix.partition(".")
     return (None, suffix) if section == "model" else (key, parameter)
 
 
 def _sharded_like(parameter: Tensor, tensor: Tensor) -> Tensor:
-    """Return an optimizer state on the parameter's device, sharded like the parameter."""
+    """Return a state on the parameter's device; shard it like the parameter if shapes are equal."""
     if tensor.shape != parameter.shape or is_sharded(tensor) or not is_sharded(parameter):
         return tensor.to(parameter.device)
     rows = torch.zeros_like(parameter)
@@ -146,12 +146,12 @@ def check_run_identity(directory: Path) -> None:
     for path in (directory / CHECKPOINTS["best"], checkpoint_path(directory)):
         if path is None or not path.exists():
             continue
-        if metadata := read_metadata(path):  # files of other programs have none
+        if metadata := read_metadata(path):  # files of other programs lack metadata
             check_same_run(path, RUN, metadata.get(RUN), directory)
 
 
 def saved_step(directory: Path) -> int | None:
-    """Return the step of a run's latest checkpoint; None without one."""
+    """Return the step of a run's latest checkpoint; None if there is none."""
     path = checkpoint_path(directory)
     step = read_metadata(path).get("step") if path is not None else None
     return step if isinstance(step, int) else None

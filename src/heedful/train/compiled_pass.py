@@ -11,19 +11,19 @@ from heedful.errors import HeedfulError
 if TYPE_CHECKING:
     import torch
 
-Loss: TypeAlias = "Callable[[Any, Any, float], torch.Tensor]"  # model, batch, label smoothing
+Loss: TypeAlias = "Callable[[Any, Any, float], torch.Tensor]"  # arguments: model, batch, smoothing
 
 
 def compile_loss(loss: Loss) -> Loss:
     """Compile a task's loss of a GPT into one graph, and its gradient into another.
 
-    Each batch shape is compiled when it first occurs. With several threads, the last digits of the
+    The first batch of each shape starts a compilation. With several threads, the last digits of the
     token table's gradient vary from run to run, because the order of summation varies.
 
     The returned function raises:
-        HeedfulError: at the first call, if torch cannot compile the loss on this machine.
-        ArgumentError: if an id is outside the vocabulary, which compiled code does not check, or
-            the batch is longer than the context.
+        HeedfulError: if torch cannot compile the loss on this machine.
+        ArgumentError: if the batch is longer than the context, or, on a CPU, an id is outside the
+            vocabulary. Compiled code itself does not check ids.
     """
     import torch
     from torch._dynamo.exc import TorchDynamoException
@@ -36,7 +36,7 @@ def compile_loss(loss: Loss) -> Loss:
         check_ids(batch.inputs, model.config.vocabulary, model.config.context_length)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # advice for the author of the model
+                warnings.simplefilter("ignore")  # warnings for the author of the model
                 return compiled_loss(model, batch, smoothing)
         except TorchDynamoException as error:
             raise HeedfulError(

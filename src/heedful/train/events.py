@@ -25,7 +25,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Validation:
-    """The loss over the whole validation split; `is_best` if it is the lowest so far."""
+    """The loss over the whole validation split; `is_best` is True if it is the lowest so far."""
 
     step: int
     loss: float
@@ -54,7 +54,7 @@ class Saved:
 
 @dataclasses.dataclass(frozen=True)
 class Noticed:
-    """A message for the user, as a sentence."""
+    """A message for the user."""
 
     step: int
     message: str

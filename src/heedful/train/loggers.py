@@ -59,7 +59,7 @@ def wandb(directory: Path, recipe: Recipe, step: int) -> Service:
 
 
 def trackio(directory: Path, recipe: Recipe, step: int) -> Service:
-    """Log to trackio's database, on this machine or the server that its environment names."""
+    """Log to trackio's database: on this machine, or on a server named in the environment."""
     import trackio
 
     project = recipe.train.log_project
@@ -87,7 +87,7 @@ SERVICES: dict[str, Callable[[Path, Recipe, int], Service]] = {
 class Logs:
     """Sends each line of `metrics.jsonl` to the services of a recipe's `log`.
 
-    A service that raises an error is dropped, and the error is added to `notices`.
+    `notices` tells the user where to see the run, and which services were dropped after an error.
     """
 
     def __init__(self, directory: Path, recipe: Recipe, step: int) -> None:
@@ -140,7 +140,7 @@ def numbers_of(line: Mapping[str, Any]) -> dict[str, float]:
 
 
 def services_of(log: str | None) -> list[str]:
-    """Return the service names in the value of `--log`, which separates them by commas.
+    """Split the value of `--log` at its commas, and return the names of the services.
 
     Raises:
         ArgumentError: a service is unknown, or its package is not installed.

@@ -38,8 +38,8 @@ from heedful.train.watch import remove_recordings_after
 if TYPE_CHECKING:
     from heedful.train.watch import Watch
 
-# Size of a validation batch, unless a training batch is larger: the number of logits (32 MB in
-# float32), and on a CPU also the number of tokens, so that hidden states fit into the CPU's caches
+# Largest validation batch, unless a training batch is larger: in logits (32 MB in float32), and on
+# a CPU also in tokens, so that hidden states fit into the CPU's caches
 VALIDATION_LOGITS, VALIDATION_TOKENS = 1 << 23, 1 << 13
 
 
@@ -49,11 +49,11 @@ class Training:
     Args:
         directory: the run directory, where `model.safetensors` (the best weights), a checkpoint
             (in `state/`) and `metrics.jsonl` are written.
-        model: the model, already on `device`, unless it will be sharded.
+        model: the model, already on `device`, unless the settings shard it.
         task: the data and the loss.
         settings: the settings of the training.
         processes: the processes that train together, each on its own sequences of a batch; default
-            this process alone. All yield the same events; the first one writes the files.
+            this process alone. All yield the same events. The first writes all files but shards.
         device: the device to train on; default the model's device.
 
     Set `watch` to score the heads on a text during training. Append functions to `callbacks` to
@@ -148,7 +148,7 @@ class Training:
     def _mean_loss(self, data: Any) -> float | None:
         """Compute the mean loss over a split; each process evaluates a share of the batches.
 
-        A process without a batch repeats another's, because collectives need every process.
+        A process without a batch repeats that of another, because collectives need all processes.
         """
         total, count = 0.0, 0
         tokens = VALIDATION_LOGITS // self.model.config.vocabulary
@@ -213,7 +213,7 @@ class Training:
         )
 
     def _backward(self, part: int) -> tuple[float, int]:
-        """Accumulate one batch's gradient; return its part of the loss and its number of targets.
+        """Accumulate a batch's gradient; return this process's part of the loss and of the targets.
 
         Each process uses its own rows of the batch. torch averages the gradients over the
         processes. Each process first multiplies its loss by (its share of the batch's targets ×
@@ -261,7 +261,7 @@ class Training:
         yield Validation(progress.step, loss, is_best)
 
     def _watch_heads(self, metrics: Metrics, is_last: bool) -> Iterator[Watched]:
-        """Score the heads if it is due, or if `is_last`."""
+        """Score the heads at the steps of `watch` and if `is_last`, at most once per step."""
         step = self.progress.step
         if self.watch is None or step == self.progress.watched:
             return
@@ -303,10 +303,10 @@ def _seed_dropout(seed: int, device: torch.device) -> None:
 def reuse_freed_memory() -> None:
     """Make glibc reuse freed memory in this process instead of returning it to the system.
 
-    Each step allocates and frees tensors of the same sizes. By default glibc returns large ones to
-    the system, which must clear the pages at the next allocation: a step of 12 × 64 tokens then
-    took 1.06 times the processor time (median of 14 pairs). Peak memory is the same. Without glibc
-    this function does nothing.
+    Each step allocates and frees tensors of the same sizes. By default glibc returns the memory of
+    large tensors to the system, which must clear the pages at the next allocation. Without this
+    function, a step of 12 × 64 tokens took 1.06 times the processor time (median of 14 pairs), with
+    the same peak memory. On systems without glibc, the function does nothing.
     """
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")

@@ -49,7 +49,7 @@ def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
 
 
 def parameters(config: Config) -> int:
-    """Return the number of a model's parameters, without those of norms and biases.
+    """Return the number of a model's parameters, without norms, biases and other small parts.
 
     >>> parameters(GPTConfig(vocabulary=50257, width=768, layers=12, heads=12))
     123532032
@@ -75,7 +75,7 @@ def _hidden(config: Config) -> int:
 
 
 def _blocks(config: Config) -> int:
-    """Return the number of blocks; encoder and decoder count together."""
+    """Return the number of blocks; in an encoder–decoder, of both parts together."""
     if isinstance(config, Seq2SeqConfig):
         return config.layers + (config.decoder_layers or config.layers)
     return config.layers
@@ -85,7 +85,7 @@ def check_memory(config: Config, settings: TrainSettings, device: str, processes
     """Check that the device has enough memory for a training run.
 
     Args:
-        config: the architecture; its vocabulary may be a lower bound before the text is read.
+        config: the architecture. Until the text is read, its vocabulary may be a lower bound.
         settings: the batch size and the optimizer.
         device: the name of the device, such as "cpu" or "cuda:0".
         processes: the number of processes that train together.
@@ -105,7 +105,7 @@ def check_memory(config: Config, settings: TrainSettings, device: str, processes
 
 
 def machine_memory(device: str) -> int | None:
-    """Return a device's total memory in bytes (for a CPU, the machine's); None if unknown."""
+    """Return the bytes of memory of a GPU, or of the machine (or container); None if unknown."""
     if device.startswith("cuda"):
         import torch
 

@@ -44,7 +44,7 @@ class Progress:
     read: int = 0
 
     def covers(self, line: Mapping[str, Any]) -> bool:
-        """Whether a line belongs to this progress; a resumed run writes the later lines again."""
+        """Whether a line belongs to this progress; a resumed run writes all later lines again."""
         if "validation_loss" in line:
             return bool(line["step"] <= self.evaluated)
         return bool(line["step"] <= (self.watched if WATCHED in line else self.step))
@@ -68,16 +68,16 @@ class Metrics:
     A step's `loss` is the loss on its batches, `mean_loss` an average (see `averaging_window`).
     The checksum `crc32` of a line covers the line and the previous line's checksum; the first line
     starts from the checksum of the run's identity. So lost lines and lines of other runs are
-    detected. `is_truncated` is True if lines of the last steps before `progress` are lost.
+    detected. `is_truncated` is True if the line of the last step, validation or scoring is lost.
 
     Args:
         path: the file; lines after `progress` and incomplete lines are removed from it.
         progress: the progress from which the run continues.
-        is_writer: whether this process writes the file; one of several processes does.
+        is_writer: whether this process writes the file; exactly one process does.
         callbacks: functions that are called with every line.
 
     Raises:
-        RunError: the file is damaged.
+        RunError, SaveError: the file is damaged, or cannot be written.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from heedful.processes import Processes
 from heedful.train.adamw import AdamW
 from heedful.train.parallel import all_gather, is_sharded, local_rows, map_distributed, overlap
 
-# How many numbers are orthogonalised at a time: per process, and the maximum of all processes
+# How many numbers are orthogonalised at a time: per process, and at most by all processes together
 CHUNK, MAX_CHUNK = 1 << 27, 1 << 29
 # a, b, c of a X + b (X Xᵀ) X + c (X Xᵀ)² X in each iteration: the first three of five in
 # modded-nanogpt's medium track (by You Jiacheng). Singular values ≥ 0.01 end between 0.5 and 1.2.
@@ -40,7 +40,7 @@ class Muon(AdamW):
     Args:
         groups: parameter groups. A group with `parts` is updated by Muon, any other by AdamW.
             `parts` has a tuple for each of `params`: the row counts of the matrices stacked in
-            it, such as query, key and value in a fused projection.
+            that parameter, such as query, key and value in a fused projection.
         momentum: μ.
         processes: the processes that train together and divide the work; default this one alone.
         matmul_dtype: the type in which matrices are orthogonalised (bfloat16 in Jordan's code);
@@ -96,7 +96,7 @@ class Muon(AdamW):
         return gradient.lerp(mean, group["momentum"])
 
     def _subtract(self, by_shape: list[list[Part]], rate: float) -> None:
-        """Subtract the orthogonalised directions from the parameters, one list for each shape."""
+        """Subtract orthogonalised directions from parameters; `by_shape` has a list per shape."""
         stacks = (torch.stack([part for _, _, part in parts]) for parts in by_shape)
         results = map_distributed(self._orthogonalised, stacks, self.processes)
         for parts, updates in zip(by_shape, results, strict=True):
@@ -110,7 +110,7 @@ class Muon(AdamW):
 
 
 def chunked_by_size(tensors: Iterable[Tensor], size: int) -> Iterator[list[Tensor]]:
-    """Yield the tensors in lists; a list ends when its tensors have `size` numbers or more."""
+    """Yield the tensors in lists; a list ends when its tensors together have `size` numbers."""
     chunk: list[Tensor] = []
     numbers = 0
     for tensor in tensors:
@@ -173,7 +173,7 @@ def block_matrices(model: nn.Module) -> dict[Tensor, tuple[int, ...]]:
     """Return the weights of all linear layers in a model's blocks, with their row counts.
 
     A fused projection of query, key and value is a stack of three matrices and has three row
-    counts. Embedding tables and the output layer are outside the blocks, and not included.
+    counts. Embedding tables and the output layer are outside the blocks and not included.
 
     >>> from heedful.models import GPT, GPTConfig
     >>> model = GPT(GPTConfig(vocabulary=11, context_length=8, width=12, heads=2, layers=1))

@@ -51,8 +51,8 @@ def adamw_groups(
 ) -> list[dict[str, Any]]:
     """Return AdamW's parameter groups for the given parameters of a model.
 
-    Vectors have no weight decay. The weights of a short convolution, initially 0, have a separate
-    learning rate.
+    Vectors have no weight decay. The weights of a short convolution, initially 0, have none either;
+    their learning rate is separate.
     """
     convolved = {
         weight

@@ -38,7 +38,7 @@ class FunctionModule(nn.Module):
 
 
 class ModelRunner:
-    """Runs functions of a model in a single process; the subclasses run them in several."""
+    """Runs functions of a model in one process; the subclasses, in several processes."""
 
     is_sharded = False  # if True, all processes must run the model at the same time
 
@@ -58,7 +58,7 @@ class ModelRunner:
     def accumulate(self, is_last: bool) -> AbstractContextManager[None]:
         """Return a context in which a backward pass adds to the gradients of a step.
 
-        `is_last` is True for the last batch of a step: then the processes average the gradients.
+        For the last batch of a step (`is_last`), the pass also averages gradients over processes.
         """
         return nullcontext()
 
@@ -83,7 +83,7 @@ class Sharded(ModelRunner):
     Each message has a fixed cost. Therefore small blocks are gathered in groups, and a small model
     in one message. The last group stays gathered from its forward pass to its backward pass.
 
-    Construct the optimizer afterwards, because FSDP2 replaces the model's parameters.
+    Construct the optimizer after this runner, because FSDP2 replaces the model's parameters.
     """
 
     is_sharded = True
@@ -118,7 +118,7 @@ class Sharded(ModelRunner):
 def grouped_blocks(stack: Iterable[nn.Module]) -> list[list[nn.Module]]:
     """Group consecutive blocks; each group but the last has at least `MIN_GROUP` parameters.
 
-    Return no groups if all blocks together have fewer: FSDP2 then gathers the whole model at once.
+    Return no groups if all blocks together have fewer parameters: FSDP2 then gathers all at once.
 
     >>> [len(group) for group in grouped_blocks([nn.Linear(1023, 1024)] * 5)], MIN_GROUP
     ([1, 1, 1, 1, 1], 1048576)
@@ -172,7 +172,7 @@ def first_row(tensor: Tensor) -> int:
 
 
 def overlap(tensor: Tensor, start: int, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a view of the local rows in [start, start + len(values)), and the values for them."""
+    """Return a view of the local rows in [start, start + len(values)), and their `values`."""
     rows, first = local_rows(tensor), start - first_row(tensor)
     low, high = max(0, first), max(0, min(len(rows), first + len(values)))
     return rows[low:high], values[low - first : max(low, high) - first]

@@ -1,6 +1,6 @@
-"""The plan of a run: its text and settings, checked before any work and read when it is resumed.
+"""The plan of a run: text and settings, checked before any work, read when the run is resumed.
 
-This module does not import torch, so that errors are reported without delay.
+torch is imported only after all other checks, so that their errors are reported without delay.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Plan(NamedTuple):
     """The text and the settings of a run, stored in `state/recipe.json`.
 
     `sources` are files and folders; `include` is a pattern for the files in folders. Without
-    `sources`, a built-in text is used: the Python language reference, or dates as pairs. `title` is
-    the name of the text, `preset` the preset from which the settings started.
+    `sources`, a built-in text is used: the Python language reference, or, for an encoder–decoder,
+    pairs of dates. `title` names the text, `preset` the preset from which the settings started.
     """
 
     directory: Path
@@ -49,8 +49,8 @@ class Plan(NamedTuple):
     def write(self, run: str | None = None) -> None:
         """Create the directory and write the plan to it.
 
-        `run` is the run's identity, default that in `config.json`; it exists once the text is
-        tokenized.
+        `run` is the run's identity, by default the one in `config.json`. That file exists once
+        the text is tokenized; before that, a plan has no identity.
         """
         make_directory(self.directory / "state")
         content = {**self.to_dict(), RUN: run or config_entry(self.directory, RUN)}
@@ -110,7 +110,7 @@ def new_plan(
 def check_supported(recipe: Recipe) -> None:
     """Raise an `ArgumentError` if settings do not fit the kind of model or each other.
 
-    A logging service without an installed package raises an `ArgumentError` too.
+    An unknown logging service, or one whose package is not installed, raises one too.
     """
     services_of(recipe.train.log)
     if recipe.on_pairs and recipe.train.watch is not None:
@@ -211,13 +211,13 @@ def check_free(directory: Path) -> None:
 
 
 def choice_of(recipe: Recipe) -> TokenizerChoice:
-    """Return the recipe's choice of a tokenizer; raise an `ArgumentError` if it is unknown."""
+    """Return the recipe's tokenizer choice; raise an `ArgumentError` for an unknown tokenizer."""
     text = recipe.text
     return TokenizerChoice(text.tokenizer, text.vocabulary, text.compact)
 
 
 def _title(sources: tuple[str, ...], include: str, recipe: Recipe) -> str:
-    """Return the name of the text; raise an error if the text does not exist."""
+    """Return the text's name; raise an error if it does not exist, or pairs are not in one file."""
     if recipe.on_pairs and not sources:
         return example_dates.TITLE
     if recipe.on_pairs and (len(sources) > 1 or Path(sources[0]).is_dir()):
@@ -232,7 +232,7 @@ def _check_tokenizer(recipe: Recipe) -> None:
         raise ArgumentError(
             f"the tokenizer {recipe.text.tokenizer} for a model of the kind {recipe.kind}",
             expected=WordPieceTokenizer.kind if is_bert else "another tokenizer",
-            cause="a BERT needs [CLS], [SEP] and [MASK]; WordPiece drops spaces, which others need",
+            cause="a BERT needs [CLS] and [MASK]; WordPiece drops spaces, which other models need",
             remedy="omit --tokenizer, or choose a --preset of another kind of model",
         )
 

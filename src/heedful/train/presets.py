@@ -50,7 +50,7 @@ PRESETS = {
         ),
     ),
     # The same architecture, trained to the same loss by a modern recipe: larger batches, a
-    # twentieth of the steps, and no dropout, which would only delay memorisation of the text
+    # twentieth of the steps, and no dropout: it would only delay memorisation of the text
     "zero-to-hero-fast": Recipe(
         TextSettings(tokenizer="cl100k_base"),
         dataclasses.replace(ZERO_TO_HERO, dropout=0.0),
@@ -72,7 +72,7 @@ PRESETS = {
             evaluate_every=1000, save_every=1000,
         ),
     ),
-    # A small BERT for a user's text, without the pooler, which masked words do not train
+    # A small BERT for a user's text, without the pooler, because masked words do not train it
     "bert": Recipe(
         TextSettings(tokenizer="wordpiece", vocabulary=2048),
         BertConfig(vocabulary=1, context_length=64, width=128, layers=4, heads=4, pooler=False),

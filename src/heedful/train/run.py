@@ -113,7 +113,7 @@ def prepare_run(plan: Plan, progress: Report | None = None) -> Prepared:
     If the run is prepared already, open its files.
 
     Raises:
-        ArgumentError: the text to watch has a single token, or the context is too short.
+        ArgumentError: the watched text has one token or none, or a BERT's context is too short.
         TextError: the text cannot be read, or is too short for one context.
         RunError: the files of the run are damaged, or belong to another run.
     """
@@ -142,7 +142,7 @@ def prepare_run(plan: Plan, progress: Report | None = None) -> Prepared:
 
 
 def open_prepared(plan: Plan) -> Prepared:
-    """Open the run that the first process prepared; raise a `RunError` if it cannot be seen."""
+    """Open the run that the first process prepared; raise a `RunError` if it is not found."""
     if not has_run(plan.directory):
         raise RunError(
             f"no run in {plan.directory} on {platform.node()}",
@@ -210,7 +210,7 @@ def open_training(plan: Plan, prepared: Prepared, processes: Processes | None = 
         processes: the processes that train together; default this one alone.
 
     Raises:
-        ArgumentError: the device has too little memory, or the text to watch is too short.
+        ArgumentError: the device does not exist or lacks memory, or the watched text is too short.
     """
     settings, config, processes = plan.recipe.train, prepared.config, processes or Processes()
     device = choose_device(settings.device, processes.local)

@@ -1,8 +1,8 @@
 """The lock of a run directory, and the replacement of a run by a new one.
 
 The new run is prepared in `state/fresh`. The old run stays until the new text is tokenized. Then
-the old weights are removed before the new `config.json` is moved to its place, so that the two
-always belong to the same run.
+the old weights are removed first, and the new `config.json` is moved to its place last. So weights
+and `config.json` always belong to the same run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TRAINED = (*CHECKPOINTS.values(), METRICS)  # files written by training
 
 @contextmanager
 def lock_run(directory: Path) -> Iterator[None]:
-    """Lock a run directory for this process; first remove unfinished files of a killed process.
+    """Lock a run directory for this process; remove unfinished files of a killed process.
 
     Raises:
         SaveError: another process holds the lock, the directory is not writable, a file that the

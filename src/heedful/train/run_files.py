@@ -1,10 +1,10 @@
 """The files of a run's directory.
 
 DIR/config.json         the model's configuration
-DIR/tokenizer.json      its tokenizer
+DIR/tokenizer.json      the model's tokenizer
 DIR/model.safetensors   the weights with the lowest validation loss
 DIR/metrics.jsonl       a line for each step, validation and scoring of the watched text
-DIR/watched/            recordings of the watched text, if any; a file's name has its step
+DIR/watched/            recordings of the watched text, if any; each file is named by its step
 DIR/logs/               files of the services that plot the run
 DIR/pictures/           pictures drawn by `heedful plot`
 DIR/state/              files for resuming: recipe.json (the plan), tokens.npy (the tokenized text),

@@ -94,12 +94,12 @@ class TrainSettings(Configuration):
     )
     initial: str = setting(
         "normal",
-        "Initial weights: normal, or zero for the output projections of attention and "
-        "feed-forward.",
+        "Initial weights: normal (random), or zero (random, but 0 in the output projections of "
+        "attention and feed-forward).",
         choices=("normal", "zero"),
     )
     clip: float = setting(1.0, "Maximum norm of the gradient; 0: no clipping.", low=0.0)
-    evaluate_every: int = setting(100, "Steps between validations on the whole split.", low=1)
+    evaluate_every: int = setting(100, "Steps between validations, each on the whole split.", low=1)
     save_every: int = setting(100, "Steps between checkpoints.", low=1)
     patience: int = setting(
         0, "Stop after this number of validations without a lower loss; 0: never.", low=0
@@ -165,7 +165,7 @@ class Recipe(NamedTuple):
         return {section: getattr(self, section).to_dict() for section in self._fields}
 
     def changed(self, changes: Mapping[str, Mapping[str, Any]]) -> Recipe:
-        """Return a recipe with the settings in `changes`, {section: {name: value}}, replaced.
+        """Return a recipe in which `changes`, {section: {name: value}}, replace settings.
 
         Raises:
             ArgumentError: a section or setting is unknown, or a value is invalid.

@@ -21,8 +21,8 @@ from heedful.train.batches import ALL, BatchIndex, ordered_rows, shuffled_pieces
 # Masking as in BERT (Devlin et al. 2018)
 TARGET_SHARE = 0.15  # share of a text's tokens to predict
 MASKED, REPLACED = 0.8, 0.1  # shares of the targets replaced by [MASK], and by a random word
-# Share of batches with texts shorter than the context. BERT's code uses 0.1, in a million steps; a
-# run of a few thousand steps needs a larger share to learn words in short sentences.
+# Share of batches with texts shorter than the context. BERT's code uses 0.1 for a million
+# steps; a run of a few thousand steps needs a larger share to learn words in short sentences.
 SHORT_SHARE = 0.5
 SPECIAL_TOKENS = 2  # special tokens around a text: [CLS] and [SEP]
 
@@ -94,7 +94,7 @@ class NextToken(Task):
             yield _windows(np.column_stack([inputs, targets[:, -1]]))
 
     def target_count(self, batch: Windows) -> int:
-        """Count all tokens."""
+        """Count all positions: each has a target."""
         return batch.targets.numel()
 
     def loss(self, model: nn.Module, batch: Windows, smoothing: float) -> Tensor:
@@ -103,7 +103,7 @@ class NextToken(Task):
 
 
 def _windows(ids: np.ndarray) -> Windows:
-    """Split rows (B, N + 1) into inputs (B, N) and targets (B, N), one token later."""
+    """Split rows (B, N + 1) into inputs (B, N) and targets (B, N), which are one token later."""
     rows = torch.from_numpy(ids.astype(np.int64))
     return Windows(rows[:, :-1], rows[:, 1:])
 
@@ -161,7 +161,7 @@ class MaskedWords(Task):
         random = np.random.default_rng(index.key)
         is_short = random.random() < SHORT_SHARE
         length = int(random.integers(1, self.length + 1)) if is_short else self.length
-        # an epoch consists of pieces of fixed length; a short batch reads the start of each piece
+        # an epoch consists of pieces of fixed length; a short batch reads only their beginnings
         piece_length = length if index.first is None else self.length
         firsts = window_starts(index, batch, len(self.train), piece_length, random)
         texts = np.asarray(self.train)[firsts[rows][:, None] + np.arange(length)]
@@ -186,7 +186,7 @@ class MaskedWords(Task):
         return loss(logits, batch.targets, smoothing)
 
     def _masked(self, texts: np.ndarray, random: np.ndarray) -> MaskedTexts:
-        """Mask tokens in each text (B, n), and add special tokens, (B, n + 2).
+        """Mask tokens in each text (B, n), and add special tokens: the result is (B, n + 2).
 
         Each text has the same number of targets, at least one. `random` (B, 3, n) has uniform
         random numbers, drawn for one text after another. So `in_order` masks a text in the same way
@@ -272,7 +272,7 @@ class Translating(Task):
         return int(batch.target_keep.sum())
 
     def loss(self, model: nn.Module, batch: PaddedPairs, smoothing: float) -> Tensor:
-        """Return the mean loss of targets, each predicted from the source and the tokens before."""
+        """Return the mean loss of targets, each predicted from source and previous tokens."""
         keep = batch.target_keep
         output = model(batch.source, batch.inputs, source_keep=batch.source_keep, target_keep=keep)
         return loss(output.logits[keep], batch.targets[keep], smoothing)

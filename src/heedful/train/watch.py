@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SCORES = ("entropy", "previous", "induction", "sink")
 LOGIT = "largest_logit"
-SCORINGS = 20  # number of scored steps after step 0, unless the user set an interval
+SCORINGS = 20  # about the number of scored steps after step 0, unless `watch_every` is set
 
 
 class Watch:
@@ -104,8 +104,8 @@ def _rounded(values: Tensor) -> list[float | None]:
 def watch_steps(steps: int, every: int = 0) -> list[int]:
     """Return the steps after which the heads are scored: every `every` steps.
 
-    If `every` is 0, each step is a constant multiple of the previous step. Step 0 and the last step
-    are always included.
+    If `every` is 0, each step is about a constant multiple of the previous step. Step 0 and the
+    last step are always included.
 
     >>> watch_steps(800)
     [0, 1, 2, 3, 4, 5, 7, 10, 14, 20, 28, 40, 55, 77, 108, 150, 210, 294, 410, 573, 800]
@@ -169,7 +169,7 @@ def watched_text(config: GPTConfig | BertConfig, tokenizer: Tokenizer, text: str
         ids, segments, length = all_ids[: config.context_length], None, len(all_ids)
     if length < 2:
         raise ArgumentError(
-            "a text to watch of a single token",
+            "a text to watch with fewer than two tokens",
             expected="at least two tokens",
             remedy="pass a longer text to --watch",
         )
