@@ -1,4 +1,4 @@
-"""Floor 6: the command `heedful`. Each subcommand is a module, imported only when it runs."""
+"""Floor 6: the command `heedful`. The module of a subcommand is imported when it is called."""
 
 import sys
 

@@ -83,7 +83,7 @@ def translate(
 
 
 def _ids(opened: LoadedSeq2Seq, line: str, cut: bool, number: int, lines: int) -> list[int]:
-    """Return the ids of a line, none for a blank line; errors contain the line's number."""
+    """Return a line's ids. If there are several lines, a blank one has none; errors name the line."""
     if lines > 1 and not line:
         return []
     try:
