@@ -276,7 +276,7 @@ def _show_nearest(vectors: WordVectors, title: str, nearest: Nearest) -> None:
 
 
 def _show_table(vectors: WordVectors) -> None:
-    """Print the similarities of all pairs of at most `SMALL` words; for more words, print a hint."""
+    """Print the similarities of at most `SMALL` words; for more words, print a hint."""
     from rich.cells import cell_len
 
     from heedful.views.number_format import visible

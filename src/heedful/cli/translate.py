@@ -83,7 +83,7 @@ def translate(
 
 
 def _ids(opened: LoadedSeq2Seq, line: str, cut: bool, number: int, lines: int) -> list[int]:
-    """Return a line's ids. If there are several lines, a blank one has none; errors name the line."""
+    """Return a line's ids. Of several lines, a blank line has none, and errors name the line."""
     if lines > 1 and not line:
         return []
     try:
