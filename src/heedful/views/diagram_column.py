@@ -17,7 +17,7 @@ ASIDE = 0.3  # distance between a residual line and the boxes
 
 
 class Column:
-    """A column centred at x that methods draw upwards from `y`; `top` is its upper end so far.
+    """A column centred at x that methods draw upwards from `y`; `top` is the column's end.
 
     Residual lines run on `side` (−1 left, 1 right); shape labels stand on the other side.
     """

@@ -42,7 +42,7 @@ class FittedTable(NamedTuple):
 def scores_table(rows: list[Row], count: int | None, sort: str | None, width: int) -> FittedTable:
     """Return a table of the first rows, without constant identifying columns and undefined scores.
 
-    If no score's chance or number of queries differs between rows, two last lines show them.
+    If the chances and numbers of queries are the same in all rows, two last lines show them.
 
     Args:
         rows: one row per head.

@@ -173,7 +173,7 @@ def _end_labels(
 
 
 class Best(NamedTuple):
-    """The head with the highest final value of a score; `values` (T,) are its scores."""
+    """The head with the highest final value of a score; `values` (T,) are the head's scores."""
 
     score: str
     layer: int

@@ -107,7 +107,7 @@ def frame(item: Viewable, **chosen: Any) -> str:
 
 
 class Look:
-    """The result of `heedful.look`. A cell displays the page if this object is its last value.
+    """The result of `heedful.look`. A cell whose last value is this object displays the page.
 
     shown: the recording, sequence or call, for further use.
     """

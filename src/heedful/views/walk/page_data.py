@@ -159,7 +159,7 @@ def _cost(stage: Stage) -> int:
 
 
 def _stored_indices(walk: Explanation, stage: Stage, region: Region) -> dict[str, Any]:
-    """Return the stored rows, the stored columns (if not all are), and a vocabulary's tokens."""
+    """Return the rows and columns that are stored if only some are, and a vocabulary's tokens."""
     data: dict[str, Any] = {}
     sizes = stage.shape[-2:]
     for name, indices, size in zip(region._fields, region, sizes, strict=True):

@@ -29,7 +29,7 @@ class Picture(NamedTuple):
 def draw(
     explanation: Explanation, folder: Path, suffix: str = "png", *, overwrite: bool = False
 ) -> list[Path]:
-    """Save the pictures of each group of steps; without `overwrite`, none if any file exists.
+    """Save the pictures of each group of steps; save none if a file exists, unless `overwrite`.
 
     Args:
         explanation: the explanation of a text.

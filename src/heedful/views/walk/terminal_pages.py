@@ -151,7 +151,7 @@ class Page:
             self._print_line(line, margin)
 
     def _print_brief(self, stage: Stage) -> bool:
-        """Print a stage of token ids as a list, or a block as one line; return whether it is either."""
+        """Print token ids as a list, or a block as one line; return False for any other stage."""
         if stage.columns == "id":
             self._print_head("tokens and their ids", f"{stage.shape[0]:,}")
             indices = [index for index in _listed(stage.shape[0]) if index is not None]
