@@ -1,4 +1,4 @@
-"""Floor 6: the command `heedful`. The module of a subcommand is imported when it is called."""
+"""Floor 6: the command `heedful`. Each subcommand's module is imported only when needed."""
 
 import sys
 

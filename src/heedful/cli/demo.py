@@ -151,7 +151,7 @@ def _sample(opened: LoadedGPT, prompt: str, seed: int, screen: Console) -> None:
 
 
 def strongest_heads(recording: Recording) -> list[tuple[int, int, str, float]]:
-    """Find two heads: with most weight on the previous token, and on all tokens before that one.
+    """Find two heads: one with most weight on the previous token, one on all tokens before it.
 
     Returns:
         For each of these two heads: layer, head, the attended tokens in words, and the mean weight

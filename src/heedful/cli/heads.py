@@ -80,7 +80,7 @@ share is "–" if the mask excludes all keys of the segment.
 
 --texts: each number is a mean over the queries of all texts, so a long text counts more than a
 short one. A text longer than the model's context is split into consecutive contexts; the last one
-may be shorter. A text that cannot be read is named on standard error, and the status is then 1.
+may be shorter. A text that cannot be read is named on standard error, and the exit status is 1.
 Processes started by torchrun divide the texts among them; the numbers stay the same.
 
 Layers and heads are counted from 0, as in `plot` and `explain`. In an encoder–decoder, induction

@@ -57,13 +57,13 @@ Examples:
   heedful look first.safetensors --html one.html --layers 2 --heads 0-3 --limit 100
 
 The server accepts connections only from this machine (127.0.0.1), and only with the printed
-address. Ctrl-C ends the server, with exit status 0. If SOURCE is a model and there is no --image,
-readers can type more texts into the page. With --generate, the model continues TEXT in the page,
-token by token, and the maps grow.
+address. Ctrl-C ends the server, with exit status 0. With a model and no --image, readers can type
+more texts into the page. With --generate, the model continues TEXT, and the maps grow.
 
 --html writes the page as one file that needs no network. The page computes each weight from the
 queries and keys that the file stores. Heads with the highest scores are stored first; heads beyond
---limit have only pictures and scores. Other architectures need the transformers library.
+--limit have only pictures and scores. Architectures that heedful does not build need the
+transformers library.
 """
 
 
@@ -168,7 +168,7 @@ class _Page(NamedTuple):
 
 
 def _recordings_page(source: tuple[str, ...], selection: dict[str, Any], ranges: Any) -> _Page:
-    """Load recordings or those of a run with --watch; call files of equal names by their paths."""
+    """Load recordings or those of a run with --watch; name files by path if their names repeat."""
     if not is_recording(Path(source[0])):
         recordings, moments = load_watched(Path(source[0]))
         texts = _texts(recordings, selection, ranges)

@@ -72,7 +72,7 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
             f"{config.width}, context {config.context_length:,} tokens",
         ),
         ("memory", f"about {readable_size(needed)}{suffix}"),
-        ("device", f"{training.device}, products in {_name(training.matmul_dtype)}"),
+        ("device", f"{training.device}, matrix products in {_name(training.matmul_dtype)}"),
         *_processes(training),
         *_watched(plan, training),
         (

@@ -56,7 +56,7 @@ def attention_stages(
         table = stored(f"W_{name}", matrix, "", weights_note, "width", step="tables", kind="table")
         weights.append(table)
         vectors.append(_projected(layer, name, inputs, table, bias, product))
-    operands, extra = list(vectors), []  # operands: latest query, key, value; extra: later forms
+    operands, extra = list(vectors), []  # norms and rotations replace operands, and join extra
     if isinstance(layer, MultiHeadAttention) and not isinstance(layer.query_norm, nn.Identity):
         sentence = "Each head's queries and keys are normalised before they are compared (QK-norm)."
         norms = {"query": layer.query_norm, "key": layer.key_norm}

@@ -72,7 +72,7 @@ def norm_stage(
 
     @functools.lru_cache(maxsize=64)
     def moments(head: int, row: int) -> tuple[float, float]:
-        """Return a row's mean and a row's divisor, which is a square root that includes epsilon."""
+        """Return a row's mean and divisor; the divisor is a square root that includes epsilon."""
         x = torch.tensor(read(head, row), dtype=torch.float64)
         square = x.var(correction=0) if centred else x.square().mean()
         return float(x.mean()), math.sqrt(float(square) + epsilon)

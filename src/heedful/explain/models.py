@@ -211,7 +211,7 @@ def _all_blocks(
     blocks: nn.ModuleList, source: Stage, layer: int, name: str, memory: Stage | None = None,
     side: str = "", **attending: Any,
 ) -> list[Section]:  # fmt: skip
-    """Return the sections of all blocks: all stages of block `layer`, one of any other block."""
+    """Return the sections of all blocks: every stage of block `layer`, one stage of any other."""
     sections: list[Section] = []
     memories = [] if memory is None else [memory.numbers()[None]]
 
