@@ -46,7 +46,7 @@ def test_a_page_is_written_and_its_contents_are_reported(recorded, cli, tmp_path
 def test_wrong_usage_suggests_a_command(recorded, cli, tmp_path):
     misused(cli("look"), "heedful look first.safetensors", '"The import statement"')
     misused(cli("look", recorded, "a text"), "without a text")
-    misused(cli("look", recorded, "--cut"), "already has its text")
+    misused(cli("look", recorded, "--cut"), "whose text is fixed")
     misused(cli("look", recorded, "--limit", "3"), "--limit needs --html")
     misused(cli("look", recorded, "--overwrite"), "--overwrite needs --html")
     misused(cli("look", "model", "two", "texts"), "one text in quotes")
