@@ -274,7 +274,7 @@ def test_demo_trains_samples_and_draws(trained, tmp_path, cli, monkeypatch):
     assert f"{tmp_path / 'd/explorer.html'}, 0." in output
     assert (tmp_path / "d/explorer.html").read_text("utf-8").startswith("<!doctype html>")
     assert f"look {tmp_path / 'd'} " in output
-    assert "What it writes" in output
+    assert "What the GPT writes" in output
     for part in ("_sample", "_pictures", "_page"):  # the slowest parts
         monkeypatch.setattr(f"heedful.cli.demo.{part}", lambda *arguments: [])
     first = (tmp_path / "d/model.safetensors").stat().st_mtime_ns

@@ -124,5 +124,5 @@ def test_cut_reads_the_first_tokens_of_a_gpt(night, cli, tmp_path):
 def test_cut_is_refused_without_a_model(night, cli, tmp_path):
     path = tmp_path / "r.safetensors"
     assert cli("record", night, "night", "--out", path)[0] == 0
-    misused(cli("heads", path, "--cut"), "already has its text")
+    misused(cli("heads", path, "--cut"), "whose text is fixed")
     misused(cli("explain", TEXT, "--cut"), "--cut needs --model")

@@ -46,7 +46,7 @@ def test_a_page_is_written_and_its_contents_are_reported(recorded, cli, tmp_path
 def test_wrong_usage_suggests_a_command(recorded, cli, tmp_path):
     misused(cli("look"), "heedful look first.safetensors", '"The import statement"')
     misused(cli("look", recorded, "a text"), "without a text")
-    misused(cli("look", recorded, "--cut"), "already has its text")
+    misused(cli("look", recorded, "--cut"), "whose text is fixed")
     misused(cli("look", recorded, "--limit", "3"), "--limit needs --html")
     misused(cli("look", recorded, "--overwrite"), "--overwrite needs --html")
     misused(cli("look", "model", "two", "texts"), "one text in quotes")
@@ -121,7 +121,7 @@ def test_the_address_is_printed_whether_or_not_a_browser_opens(recorded, cli, mo
     assert status == 0
     assert output.splitlines()[0] == "http://127.0.0.1:1234/?word=w"
     assert ("ssh -L 1234:127.0.0.1:1234" in output) == (opens is not True)
-    assert "Ctrl-C ends it." in output
+    assert "Ctrl-C ends the server." in output
     assert "No browser" not in cli("look", recorded, "--no-browser")[1]
     monkeypatch.setenv("SSH_CONNECTION", "1.2.3.4 5 6.7.8.9 22")
     monkeypatch.setattr(webbrowser, "open", lambda address: pytest.fail("opened"))

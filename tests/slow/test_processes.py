@@ -265,8 +265,8 @@ def test_an_error_of_a_process_is_reported_by_it_and_by_torchrun(command, tmp_pa
     )  # fmt: skip
     lines = [line for line in process.stderr.splitlines() if line.startswith("heedful")]
     assert lines == [
-        "heedful: process 1 of 2: unexpected ValueError: a fault; see where with --debug, and "
-        "please report it"
+        "heedful: process 1 of 2: unexpected ValueError: a fault; --debug shows where; "
+        "please report the error"
     ]
     root = process.stderr.partition("Root Cause")[2]
     assert "rank      : 1 (local_rank: 1)" in root

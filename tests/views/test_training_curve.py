@@ -43,7 +43,7 @@ def test_many_losses_get_a_running_mean_that_the_label_follows():
     np.testing.assert_array_equal(raw.get_ydata(), losses)
     assert np.ptp(trend.get_ydata()[20:]) < 0.5 * np.ptp(losses)
     legend, last = texts(figure.axes[0])
-    assert legend == "training: pale, each step; dark, mean of the latest tenth, at most 50"
+    assert legend == "training: pale, each step; dark, mean of the latest tenth of steps (≤ 50)"
     assert last == f"training {trend.get_ydata()[-1]:.3f}"
     assert trend.get_ydata()[-1] == pytest.approx(losses[-40:].mean())
 

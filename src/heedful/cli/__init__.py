@@ -1,4 +1,4 @@
-"""Floor 6: the command `heedful`. Each subcommand is a module, imported only when it runs."""
+"""Floor 6: the command `heedful`. Each subcommand's module is imported only when needed."""
 
 import sys
 

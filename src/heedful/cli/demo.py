@@ -62,7 +62,7 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
         if status:
             return status
     opened = open_as(LoadedGPT, out)
-    _section(screen, "What it writes", "two samples, at temperature 0.7")
+    _section(screen, "What the GPT writes", "two samples, at temperature 0.7")
     for seed, prompt in enumerate(PROMPTS):
         _sample(opened, prompt, seed, screen)
     _section(
@@ -102,7 +102,7 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
 
 
 def _check_run(out: Path) -> None:
-    """Raise an error if there is no run, or if its folder of pictures is a link."""
+    """Raise an error if the directory holds no run, or if its folder of pictures is a link."""
     from heedful.files import check_no_links
     from heedful.train import has_run
     from heedful.train.run_files import PICTURES
@@ -113,14 +113,14 @@ def _check_run(out: Path) -> None:
 
 
 def _check_replaceable(out: Path) -> None:
-    """Raise `RunError` if the directory holds a run on another text; the caller holds its lock."""
+    """Raise `RunError` if the directory (locked by the caller) holds a run on another text."""
     from heedful.text import TITLE
     from heedful.train import has_run, read_plan
 
     if has_run(out) and read_plan(out).title != TITLE:
         raise RunError(
             f"{out} holds a run on another text",
-            expected="no run there, or one of an earlier demo",
+            expected="no run in this directory, or the run of an earlier demo",
             remedy="choose another --out",
         )
 
@@ -151,12 +151,12 @@ def _sample(opened: LoadedGPT, prompt: str, seed: int, screen: Console) -> None:
 
 
 def strongest_heads(recording: Recording) -> list[tuple[int, int, str, float]]:
-    """Find the heads that attend most to the previous token, and to all tokens before that.
+    """Find two heads: one with most weight on the previous token, one on all tokens before it.
 
     Returns:
-        For each of the two: layer, head, the attended tokens in words, and the mean weight on them.
-        The first mean is the score `previous` of `heedful heads`. The second excludes the first
-        token of the text, which is often an attention sink.
+        For each of these two heads: layer, head, the attended tokens in words, and the mean weight
+        on those tokens. The first mean is the score `previous` of `heedful heads`. The second mean
+        excludes the first token of the text, which is often an attention sink.
     """
     import torch
 
@@ -198,7 +198,7 @@ def _pictures(opened: LoadedGPT, recording: Recording, out: Path) -> list[Path]:
 
 
 def _page(recording: Recording, out: Path) -> str:
-    """Write the explorer's page into the run; return a line with its path and size."""
+    """Write the explorer's page into the run's directory; return the page's path and size."""
     from heedful.views.explorer import one_file
     from heedful.views.explorer.catalogue import Catalogue
 

@@ -33,7 +33,7 @@ Examples:
     help="Draw the model into this file, which ends in .png, .svg or .pdf.",
 )  # fmt: skip
 @click.option(
-    "--block", is_flag=True, help="With --out: draw a single block with each step of attention."
+    "--block", is_flag=True, help="With --out: draw a single block, with each step of attention."
 )
 @click.option("--overwrite", is_flag=True, help="With --out: replace an existing picture.")
 @opening_options("revision", "allow_pickle")
@@ -69,7 +69,7 @@ def describe(
 
 
 def _description(directory: Path, allow_pickle: bool) -> tuple[Description, nn.Module | None]:
-    """Return a model's description and, if heedful builds it, the model on the meta device."""
+    """Return a description and the model on the meta device (None if heedful does not build it)."""
     from heedful.models import describe as describe_model
     from heedful.models import describe_files, meta_model
     from heedful.models.huggingface.checkpoints import unsupported_architecture

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from heedful.text.similarity import Nearest
     from heedful.text.word_vectors import WordVectors
 
-SMALL = 8  # maximum number of words whose similarities are in the table: 8 fit into 80 columns
+SMALL = 8  # maximum number of words in the table of similarities: 8 words fit into 80 columns
 LABEL = 14  # terminal columns for a word at the beginning of a row
 MOST_DRAWN = 60  # maximum number of words in a picture
 TABLES = (".csv", ".json")
@@ -31,7 +31,7 @@ Examples:
 
 
 class Answers(NamedTuple):
-    """The results of the options; each word is the index of its row in the table of vectors."""
+    """The results of the options; words are given as row indices of the table of vectors."""
 
     between: tuple[list[int], float] | None = None
     similar: tuple[int, Nearest] | None = None
@@ -52,7 +52,7 @@ class Answers(NamedTuple):
 @click.option("--keep-given", is_flag=True, help="With --analogy: do not leave out A, B and C.")
 @click.option(
     "--count", type=click.IntRange(1), metavar="N", default=10, show_default=True,
-    help="Number of answers.",
+    help="Maximum number of words that --similar and --analogy list.",
 )  # fmt: skip
 @click.option(
     "--picture", type=click.Path(path_type=Path), metavar="FILE",
@@ -78,7 +78,7 @@ def embed(
 
     SOURCE is a CSV or JSON file with a vector for each word, or a model, whose tokens are then the
     words. A model is a training run, or the directory or hub name of a GPT-2, BERT or Llama in
-    Hugging Face format. The default is the four words of document 001 (Pahwa).
+    Hugging Face format. The default is queen, king, dad and mom of document 001 (Pahwa).
     """
     if not question:
         refuse("needs --analogy.", keep_given=keep_given)
@@ -138,7 +138,7 @@ def _answers(
 
 
 def _nonzero_row(vectors: WordVectors, word: str) -> int:
-    """Return the row of a word; raise `TextError` if its vector is zero and has no cosine."""
+    """Return the row of a word; raise `TextError` if the word's vector is zero."""
     row = vectors.row(word)
     if not vectors.table[row].any():
         raise TextError(
@@ -150,7 +150,7 @@ def _nonzero_row(vectors: WordVectors, word: str) -> int:
 
 
 def _rows_to_draw(vectors: WordVectors, answers: Answers) -> list[int]:
-    """Return the rows of the words in options and answers; without options, all rows."""
+    """Return the rows of the words to draw; raise `ArgumentError` for more than `MOST_DRAWN`."""
     rows: list[int] = []
     if answers.analogy:
         question, nearest = answers.analogy
@@ -165,7 +165,7 @@ def _rows_to_draw(vectors: WordVectors, answers: Answers) -> list[int]:
         raise ArgumentError(
             f"a picture of {len(rows):,} words",
             expected=f"up to {MOST_DRAWN} words",
-            remedy="select some with --similar, --between or --analogy",
+            remedy="select words with --similar, --between or --analogy",
         )
     return rows
 
@@ -276,7 +276,7 @@ def _show_nearest(vectors: WordVectors, title: str, nearest: Nearest) -> None:
 
 
 def _show_table(vectors: WordVectors) -> None:
-    """Print the similarities of all pairs of at most `SMALL` words; for more, suggest options."""
+    """Print the similarities of at most `SMALL` words; for more words, print a hint."""
     from rich.cells import cell_len
 
     from heedful.views.number_format import visible

@@ -39,17 +39,17 @@ Examples:
 @file_option
 @cut_option
 @click.option("--variant", type=click.Choice(VARIANTS), help="Kind of attention [simple].")
-@click.option("--memory", metavar="TEXT", help="With --variant cross: text of the keys and values.")
+@click.option("--memory", metavar="TEXT", help="With --variant cross: the text to attend to.")
 @click.option(
     "--heads", type=click.IntRange(1), metavar="N", help="Number of heads [multihead 2, cross 1]."
 )
 @click.option(
     "--dim", type=click.IntRange(1), metavar="N",
-    help="Width of each token's vector [3, with --positions 4; multihead 4, projected 128].",
+    help="Width of each token's vector [3, or 4 with --positions; multihead 4, projected 128].",
 )  # fmt: skip
 @click.option(
     "--head-dim", type=click.IntRange(1), metavar="N",
-    help="Width of queries and keys [dim / heads; projected dim / 8].",
+    help="Width of each query, key and value [dim / heads; for projected, dim / 8].",
 )  # fmt: skip
 @click.option("--seed", type=int, help="Seed of the random vectors and weights [0].")
 @click.option("--positions", is_flag=True, help="Add sinusoidal position vectors.")
@@ -67,7 +67,7 @@ Examples:
     help="Head to show, counted from 0 [0].",
 )  # fmt: skip
 @click.option(
-    "--query", metavar="WORD", help="Show the steps of this token only; @4 is position 4, from 0."
+    "--query", metavar="WORD", help="Show only this token's steps; @4 is the fifth token."
 )
 @second_option
 @click.option(
@@ -88,7 +88,7 @@ Examples:
 )
 @click.option(
     "--html", type=click.Path(path_type=Path), metavar="FILE",
-    help="Write the steps as a web page. Without --model, other sentences can be typed into it.",
+    help="Write the steps as a web page. Without --model, readers can type other sentences.",
 )  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace an existing page or existing pictures.")
 @opening_options()
@@ -110,9 +110,10 @@ def explain(
 ) -> None:
     """Show each step of attention on TEXT, with all numbers.
 
-    Each word is a token; vectors and weights are random numbers from a seed. With --model, tokens
-    and numbers are those of a trained model, and the steps end with its predictions: the next token
-    of a GPT or of an encoder–decoder's target, or a BERT's words at each [MASK].
+    Each word is a token. Vectors and weights are random numbers from a seed; words of document 002
+    (after Raschka) have its vectors. With --model, tokens and numbers are those of a trained model,
+    and the steps end with the model's predictions: a GPT and an encoder–decoder predict the next
+    token, and a BERT predicts the word at each [MASK].
     """
     passed = {name: value for name, value in options.items() if value not in (None, False)}
     model_options = {name: passed.pop(name) for name in MODEL_OPTIONS if name in passed}
@@ -163,7 +164,7 @@ def _check_usage(
 def _write_page(
     html: Path, explanation: Explanation, words: str, variant: dict[str, Any] | None
 ) -> None:
-    """Write a page: the walk of a model or, with a variant's options, those of all variants."""
+    """Write a page with the steps of a model or, if `variant` has options, of all variants."""
     from heedful.files import atomic_write
     from heedful.views.walk.one_file import model_walks, page, variant_walks
 
@@ -191,7 +192,7 @@ def _explain_model(
     second, target = options.get("second"), options.get("target")
     selection: dict[str, Any] = {"layer": options.get("layer", 0), "head": head}
     if target is not None and not isinstance(opened, LoadedSeq2Seq):
-        raise click.UsageError(f"--target needs an encoder–decoder; {directory} is another model.")
+        raise click.UsageError(f"--target needs an encoder–decoder; {directory} holds none.")
     with notices(TruncationWarning):
         if isinstance(opened, LoadedSeq2Seq):
             rows = opened.source_and_target(text, second, target=target, cut=cut)
@@ -227,7 +228,6 @@ def _show(explanation: Explanation, positions: list[int] | None, is_variant: boo
 
 
 def _hint(explanation: Explanation, is_variant: bool) -> str:
-    """Return a line that suggests further options."""
     position = min(1, len(explanation.tokens) - 1)
     if is_variant:
         current = explanation.title.partition(":")[0]

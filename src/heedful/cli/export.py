@@ -38,16 +38,16 @@ def export(
     with_tokenizer: bool,
     opening: dict[str, Any],
 ) -> None:
-    """Write the model RUN in Hugging Face format, with its tokenizer; its logits stay the same.
+    """Write the model RUN in Hugging Face format, with its tokenizer; the logits stay the same.
 
-    A GPT with rotary positions becomes a Llama, Mistral, Qwen2 or Qwen3, depending on its settings,
-    any other GPT a GPT-2, and a BERT a BERT. Open the result with heedful or transformers
+    A GPT with rotary positions becomes a Llama, Mistral, Qwen2 or Qwen3, depending on its settings.
+    Any other GPT becomes a GPT-2. A BERT stays a BERT. Open the result with heedful or transformers
     (`AutoModelForCausalLM.from_pretrained(DIR)`, `AutoTokenizer.from_pretrained(DIR)`).
     """
     if (directory / "config.json").exists():
         raise SaveError(
             f"{directory} already holds a model",
-            expected="a directory without one",
+            expected="a directory without a model",
             remedy="choose another --to",
         )
     source = check_model(run, opening)
@@ -57,7 +57,7 @@ def export(
 
     allow_pickle, checkpoint = opening["allow_pickle"], opening["checkpoint"]
     model: Any = load_model(source, checkpoint=checkpoint, allow_pickle=allow_pickle)
-    equivalent_type(model)  # if there is none, raises an error before anything is written
+    equivalent_type(model)  # raises an error if no type is equivalent, before files are written
     if with_tokenizer:
         tokenizer = load_tokenizer(source)
         check_tokenizer(tokenizer, model.config.vocabulary, source)

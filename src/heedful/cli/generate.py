@@ -53,7 +53,7 @@ Examples:
 )  # fmt: skip
 @click.option(
     "--seed", type=click.IntRange(0, MAX_INT64), metavar="N",
-    help="Seed of the random choices [a random one].",
+    help="Seed of the random choices [a random seed].",
 )  # fmt: skip
 @click.option(
     "--cache/--no-cache", default=True,
@@ -73,8 +73,8 @@ def generate(
 ) -> None:  # fmt: skip
     """Continue PROMPT with the model RUN.
 
-    RUN is a training run of `heedful train`, or a GPT-2, Llama, Mistral, Qwen2 or Qwen3: a
-    directory in Hugging Face format or a hub name.
+    RUN is a training run of `heedful train`, or the directory (in Hugging Face format) or hub name
+    of a GPT-2, Llama, Mistral, Qwen2 or Qwen3.
 
     If PROMPT is empty (""), generation starts after the token that begins a document, or after a
     line break if the tokenizer has no such token.

@@ -59,24 +59,24 @@ Examples:
   heedful heads first.safetensors --segments system=0:40,question=40:60 --sort question:system
 
 \b
-Scores range from 0 to 1. Each is a mean over the queries that can choose between keys:
+Scores range from 0 to 1. Each score is a mean over the queries that can choose between keys:
 {DEFINITIONS}
-  entropy is in nats, distance in tokens; both are means over all queries.
+  entropy is in nats, and distance is in tokens; both are means over all queries.
 
-A head's kind is its highest score that meets three conditions: it is {MIN_SCORE} or more
-({MIN_BROAD} for broad), it is a mean over {MIN_QUERIES} queries or more, and shuffled rows would
-reach it in fewer than one of {ONCE_IN:,} heads. Chance is the expected score if the weights of
-each row were shuffled among its allowed keys; --evidence prints it. Shuffling does not change the
-entropy of a row, so chance is undefined for broad. local and broad are used only if no other kind
-fits. "–" marks a head without a kind, and an undefined score, such as previous in cross-attention.
-A score that is undefined for all heads has no column.
+A head's kind is its highest score that meets three conditions: the score is {MIN_SCORE} or more
+({MIN_BROAD} for broad), it is a mean over {MIN_QUERIES} queries or more, and fewer than one of
+{ONCE_IN:,} heads would reach it if their rows were shuffled. Chance is the expected score if the
+weights of each row were shuffled among its allowed keys; --evidence prints the chance. Shuffling
+does not change the entropy of a row, so chance is undefined for broad. The kinds local and broad
+are used only if no other kind fits. "–" marks a head without a kind, and an undefined score, such
+as previous in cross-attention. A score that is undefined for all heads has no column.
 
---segments: a line of the text that begins with the mark starts a segment. The rest of the line is
-its name (@@question); without a name, segments are numbered from 1. The model does not read these
-lines. A token belongs to the segment that contains its first letter; "rest" contains all other
-tokens. A share is the sum of the weights on the keys of a segment, as a mean over the queries of
-the same or another segment. Chance is the share of uniform attention over the allowed keys; "–" if
-none is allowed.
+--segments: a line that begins with MARK starts a segment. The remaining characters of the line name
+the segment (@@question); a segment without a name gets a number. The model does not read these
+lines. A token belongs to the segment that contains its first visible character; "rest" contains all
+other tokens. A share is the sum of the weights on the keys of a segment, as a mean over the queries
+of the same or another segment. Chance is the share of uniform attention over the allowed keys. A
+share is "–" if the mask excludes all keys of the segment.
 
 --texts: each number is a mean over the queries of all texts, so a long text counts more than a
 short one. A text longer than the model's context is split into consecutive contexts; the last one
@@ -88,8 +88,8 @@ and duplicate use the tokens of the encoder or of the decoder, never both. If a 
 than once in a forward pass, the column "call" shows each call's index in the recording. The lines
 beneath the table report for how many calls the weights reproduce the model's output ("proved"),
 could not be compared with it ("unproved") or contradict it ("refuted": no numbers are shown). They
-also report how the axes were identified: reported by the layer ("told"), verified by --verify
-("verified"), in the usual order ("usual"), or "guessed" if another order was possible.
+also report how the axes (heads, queries, keys) were identified: by the layer ("told"), by --verify
+("verified"), by their usual order ("usual"), or by one of several possible orders ("guessed").
 Architectures that heedful does not build need the transformers library.
 """
 
@@ -179,7 +179,7 @@ def _survey(
 ) -> int:
     """Print heads with scores over all texts; return the exit status, 1 if a text was left out."""
     if is_recording(source):
-        raise click.UsageError("--texts needs a model: a recording already contains its text.")
+        raise click.UsageError("--texts needs a model: the text of a recording is fixed.")
     from heedful.torchrun import started
 
     processes = started()

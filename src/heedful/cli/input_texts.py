@@ -38,11 +38,11 @@ file_option = click.option(
 )  # fmt: skip
 second_option = click.option(
     "--second", metavar="TEXT", callback=_not_empty,
-    help="Second text of a pair, for a BERT.",
+    help="Second text of a pair, for models that read pairs, such as a BERT.",
 )  # fmt: skip
 image_option = click.option(
     "--image", type=click.Path(path_type=Path), callback=_existing,
-    help="Image for a model that reads images; TEXT is then optional.",
+    help="Image for a model that reads images; many such models need no TEXT.",
 )  # fmt: skip
 cut_option = click.option(
     "--cut", is_flag=True,
@@ -75,14 +75,14 @@ def optional_text(image: Path | None, text: str | None, file: Path | None) -> st
 
 
 def is_recording(path: Path) -> bool:
-    """Return whether the path is a file, or is missing but ends in .safetensors."""
+    """Return whether a path means a recording: a file, or a missing path ending in .safetensors."""
     is_file = os.path.isfile(path)  # Path.is_file raises if a text is too long for a file name
     return is_file or (path.suffix == ".safetensors" and not os.path.isdir(path))
 
 
 def refuse_with_recording(source: Path | str, **options: Any) -> None:
     """Raise `UsageError` for the first option that was passed, because it needs a model."""
-    refuse(f"needs a model; {source} is a recording, which already has its text.", **options)
+    refuse(f"needs a model; {source} is a recording, whose text is fixed.", **options)
 
 
 @contextmanager

@@ -57,8 +57,8 @@ Examples:
   heedful look first.safetensors --html one.html --layers 2 --heads 0-3 --limit 100
 
 The server accepts connections only from this machine (127.0.0.1), and only with the printed
-address. Ctrl-C ends it, with exit status 0. If SOURCE is a model, more texts can be typed into the
-page. With --generate, the model continues TEXT in the page, token by token, and the maps grow.
+address. Ctrl-C ends the server, with exit status 0. With a model and no --image, readers can type
+more texts into the page. With --generate, the model continues TEXT, and the maps grow.
 
 --html writes the page as one file that needs no network. The page computes each weight from the
 queries and keys that the file stores. Heads with the highest scores are stored first; heads beyond
@@ -99,7 +99,7 @@ def look(
     html: Path | None, limit: float | None, overwrite: bool, generate: bool, port: int,
     no_browser: bool, verify: bool, opening: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Explore a model's attention on a text, or recordings, in a browser.
+    """Explore recordings, or a model's attention on a text, in a browser.
 
     SOURCE is one or more recordings; or a model of any architecture (a training run, a directory
     in Hugging Face format, or a hub name), followed by TEXT, an --image, or both. A run trained
@@ -158,7 +158,7 @@ def look(
 class _Page(NamedTuple):
     """The contents of a page: `model` records more texts, `generation` continues a text.
 
-    `title` defaults to the names of its texts.
+    `title` defaults to the names of the page's texts.
     """
 
     texts: Catalogue
@@ -168,7 +168,7 @@ class _Page(NamedTuple):
 
 
 def _recordings_page(source: tuple[str, ...], selection: dict[str, Any], ranges: Any) -> _Page:
-    """Load recordings, or those of a run with --watch; if file names repeat, name them by path."""
+    """Load recordings or those of a run with --watch; name files by path if their names repeat."""
     if not is_recording(Path(source[0])):
         recordings, moments = load_watched(Path(source[0]))
         texts = _texts(recordings, selection, ranges)
@@ -234,7 +234,7 @@ def _serve(page: _Page, port: int, no_browser: bool) -> None:
     from heedful.views.explorer.server import serve
 
     def announce(address: str) -> None:
-        click.echo(f"{address}\nCtrl-C ends it.")
+        click.echo(f"{address}\nCtrl-C ends the server.")
         if not no_browser and not _open_browser(address):
             number = urlsplit(address).port
             click.echo(

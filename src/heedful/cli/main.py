@@ -1,6 +1,6 @@
 """`heedful`: the group of commands, with their error messages and exit statuses.
 
-Exit status: 0 success, 1 an error in one line, 2 wrong usage, 130 interrupted.
+Exit status: 0 success, 1 an error, reported in one line, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COMMANDS = {
     "record": "Record a model's attention on a text into a file.",
     "heads": "List all attention heads with their scores and kinds.",
     "describe": "Show a model's settings, parameters and shapes, and draw it.",
-    "look": "Explore a model's attention on a text, or recordings, in a browser.",
+    "look": "Explore recordings, or a model's attention on a text, in a browser.",
     "explain": "Show each step of attention on a sentence, with all numbers.",
 }
 SHARED = ("train", "heads --texts")  # commands whose work torchrun's processes divide
@@ -69,7 +69,7 @@ class Commands(click.Group):
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with `heedful demo`. Every command has --help, with examples. With --debug, "
-    "errors show their traceback.",
+    "errors show a traceback.",
 )
 @click.version_option(heedful.__version__, prog_name="heedful")
 def heedful_command() -> None:
@@ -78,8 +78,8 @@ def heedful_command() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit with its status."""
-    # OpenMP's threads spin while they wait. If another program needs a core, this makes training
-    # several times slower. Spinning less costs a fifth of the speed on an idle machine.
+    # OpenMP's threads spin while they wait. If another program needs a core, the spinning makes
+    # training several times slower. Spinning less costs a fifth of the speed on an idle machine.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     status = run(arguments)
@@ -112,7 +112,7 @@ def _print_once(line: str, status: int) -> int:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit status. With --debug, errors are raised instead."""
+    """Run the command and return its exit status. --debug raises errors, except wrong usage."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     debug = "--debug" in arguments[:end]
     options = [argument for argument in arguments[:end] if argument != "--debug"]
@@ -166,13 +166,13 @@ def _check_single_process(command: str) -> None:
     raise ArgumentError(
         f"heedful {command} in {processes.size:,} processes",
         expected="one process",
-        cause=f"torchrun started it, and only {' and '.join(SHARED)} share their work",
-        remedy="call it without torchrun, or unset RANK and WORLD_SIZE",
+        cause=f"torchrun started them, and only {' and '.join(SHARED)} divide their work",
+        remedy="run the command without torchrun, or unset RANK and WORLD_SIZE",
     )
 
 
 def _usage_line(error: click.UsageError, command: str) -> str:
-    """Return click's message about wrong usage as one line, with the command for its help."""
+    """Return click's message about wrong usage as one line, with the command that prints help."""
     path = error.ctx.command_path if error.ctx else command
     path = command if path == "heedful" else path  # errors of the parser name only the group
     message = " ".join(error.format_message().split()).rstrip(".")
@@ -185,4 +185,4 @@ def _error_line(error: Exception) -> str:
     message = " ".join(f"{type(error).__name__}: {error}".split())
     if isinstance(error, MemoryError) or re.search("allocate memory|out of memory", message):
         return f"not enough memory ({message}); reduce the model, the batch or the text"
-    return f"unexpected {message}; see where with --debug, and please report it"
+    return f"unexpected {message}; --debug shows where; please report the error"

@@ -19,7 +19,7 @@ Decorator = Callable[[Callable], Callable]
 
 
 class SettingOption(click.Option):
-    """An option generated from a configuration's field, listed under its section in --help.
+    """An option generated from a configuration's field; --help lists it under `section`.
 
     A value that is invalid for the field is reported as wrong usage.
     """
@@ -42,7 +42,7 @@ class SectionedCommand(click.Command):
     """A command whose --help lists the settings of each configuration under a heading."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the command's options first, then those of each section."""
+        """Write the command's own options first, then the options of each section."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -56,8 +56,8 @@ class SectionedCommand(click.Command):
 def settings_of(section: str, defaults: Configuration, leave_out: Iterable[str] = ()) -> Decorator:
     """Return a decorator that adds an option for each field of a configuration.
 
-    Its help is the field's sentence and default. An option that is not passed is None, so that a
-    preset or a file can set it. A field that is itself a configuration gets no option.
+    The option's help is the field's sentence and default. An option that is not passed is None, so
+    that a preset or a file can set the field. A field that is a configuration gets no option.
     """
     hints = typing.get_type_hints(type(defaults))
 
@@ -115,7 +115,7 @@ def check_model(path: Path, opening: Mapping[str, Any]) -> Path:
 def refuse(reason: str, **values: Any) -> None:
     """Raise `UsageError` for the first of these options that was passed.
 
-    The message is its name and the reason. `text` is the positional argument.
+    The message is the option's name and the reason. `text` is the positional argument.
     """
     for name, value in values.items():
         if value is not None and value is not False and value != ():
@@ -146,17 +146,17 @@ def number_list(ctx: click.Context, option: click.Parameter, value: str | None) 
 
 layers_option = click.option(
     "--layers", callback=number_list, metavar="LIST",
-    help="Only these layers, counted from 0, such as 0,3 or 0-2 [all].",
+    help="Use only these layers, counted from 0, such as 0,3 or 0-2 [all].",
 )  # fmt: skip
 heads_option = click.option(
     "--heads", callback=number_list, metavar="LIST",
-    help="Only these heads of each layer, counted from 0, such as 1,4 or 0-3 [all].",
+    help="Use only these heads of each layer, counted from 0, such as 1,4 or 0-3 [all].",
 )  # fmt: skip
 
 
 def sequence_option(default: str) -> Decorator:
-    """Return the option --sequence; `default` is what its help shows as the default."""
-    sentence = f"Only this sequence of a recorded batch, counted from 0 [{default}]."
+    """Return the option --sequence; `default` is the default that the help names."""
+    sentence = f"Use only this sequence of a recorded batch, counted from 0 [{default}]."
     return click.option("--sequence", type=click.IntRange(0), metavar="N", help=sentence)
 
 
@@ -167,7 +167,7 @@ OPENING = {
         type=click.Choice(["best", "last"]),
         default="best",
         show_default=True,
-        help="Weights of a training run: of the lowest validation loss (best), or the last.",
+        help="Saved weights of a run: those of the lowest validation loss, or the last ones.",
     ),
     "revision": click.option(
         "--revision", metavar="NAME", help="Branch, tag or commit of a model on the hub [main]."
@@ -187,7 +187,7 @@ OPENING = {
 def opening_options(*names: str) -> Decorator:
     """Return a decorator that adds these options for opening a model, by default all of them.
 
-    The command receives them as `opening`, the keywords of `heedful.open`.
+    The command receives their values as `opening`, keyword arguments of `heedful.open`.
     """
     selected = names or tuple(OPENING)
 

@@ -49,7 +49,7 @@ def picture_paths(
 
     Raises:
         UsageError: `out` is a file, but there are several kinds.
-        ArgumentError, SaveError: as by `check_picture`.
+        ArgumentError, SaveError: as in `check_picture`.
     """
     if out is not None and (out.is_file() or (out.suffix[1:].isalpha() and not out.is_dir())):
         if len(kinds) > 1:

@@ -72,8 +72,8 @@ not build need the transformers library: pip install 'transformers>=5.0'
 )  # fmt: skip
 @click.option(
     "--pass", "pass_index", type=int, metavar="N",
-    help="Draw only this forward pass of a recording, counted from 0 [all; those of a generation "
-    "are joined].",
+    help="Draw only this forward pass of a recording, counted from 0 [all; the passes of a "
+    "generation are joined].",
 )  # fmt: skip
 @sequence_option("0")
 @click.option(
@@ -90,7 +90,7 @@ not build need the transformers library: pip install 'transformers>=5.0'
 @click.option("--title", help="Title above the picture [none].")
 @click.option(
     "--scale", type=click.Choice(["linear", "sqrt", "log"]),
-    help="Scale from weights to colours [linear up to 10 tokens, else sqrt].",
+    help="Scale from weights to colours [linear for up to 10 tokens, else sqrt].",
 )  # fmt: skip
 @click.option(
     "--highest", type=click.FloatRange(0, min_open=True), metavar="X",
@@ -102,7 +102,7 @@ not build need the transformers library: pip install 'transformers>=5.0'
 )  # fmt: skip
 @click.option(
     "--values/--no-values", default=None,
-    help="Write the weights into the cells [up to 10 tokens, if they fit].",
+    help="Write the weights into the cells [for up to 10 tokens, if the weights fit].",
 )  # fmt: skip
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="PATH",
@@ -141,7 +141,7 @@ def plot(
             raise click.UsageError("positions, loss and watched need a model, not a recording.")
         from heedful.recording import load
 
-        recording = load(source)  # reports an invalid recording before an existing picture
+        recording = load(source)  # first report an invalid recording, then an existing picture
     else:
         if not text_kinds:
             reason = "has no effect on positions, loss and watched."
@@ -184,7 +184,7 @@ def plot(
 def _text_figures(
     calls: Sequence, kinds: Iterable[str], selection: dict[str, Any], style: dict[str, Any]
 ) -> dict[str, Any]:
-    """Draw the pictures of a recorded sequence; return them by kind."""
+    """Draw those of `kinds` that show a recorded sequence; return the figures by kind."""
     from heedful.recording.figure import Selection, scores_picture
     from heedful.views.progress import progress_bar
 
@@ -233,7 +233,7 @@ def positions_figure(positions: Positions, title: str | None = None) -> Any:
 
 
 def warn_of_missing_fonts(texts: Iterable[str]) -> None:
-    """Print a warning to standard error if no installed font has the characters of a text."""
+    """Print a warning to standard error if texts have characters that no installed font has."""
     from heedful.pictures.labels import hint
 
     missing = hint(texts)

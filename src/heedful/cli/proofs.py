@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def certificates(recording: Recording | HeadTotals) -> Sequence[Provable]:
-    """Return the certificate of each call, in order: the worst among the sequences of the batch.
+    """Return, for each call in order, the worst certificate among the sequences of its batch.
 
     >>> import torch
     >>> from heedful.recording import from_attentions

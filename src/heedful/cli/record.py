@@ -63,7 +63,7 @@ pip install 'transformers>=5.0'
 @click.option("--values", is_flag=True, help="Also record the value vectors.")
 @click.option(
     "--budget", type=click.FloatRange(min=0, max=1e9), metavar="GB",
-    help="Memory for the recording in GB [unlimited]; the rest goes to temporary files.",
+    help="Memory for the recording, in GB [unlimited]; what exceeds it goes to temporary files.",
 )  # fmt: skip
 @verify_option
 @opening_options()
@@ -75,10 +75,10 @@ def record(
 ) -> None:  # fmt: skip
     """Record the attention of MODEL on TEXT into a file, from which every map can be computed.
 
-    MODEL is a training run, a directory in Hugging Face format, or a hub name, of any architecture.
-    An encoder–decoder first translates TEXT; then one forward pass over source and target is
-    recorded. With --image, TEXT may be optional; a model that describes images first writes the
-    description. `heedful heads` lists the heads of the file; `heedful.load` opens it in Python.
+    MODEL is a model of any architecture: a training run, a directory in Hugging Face format, or a
+    hub name. An encoder–decoder first translates TEXT; then one forward pass over source and target
+    is recorded. With --image, many models need no TEXT; a model that describes images first writes
+    a description. `heedful heads` lists the heads of the file; `heedful.load` reads it in Python.
     """
     words = optional_text(image, text, file)
     check_folder(out)
@@ -144,13 +144,13 @@ def heads_in_words(recording: Recording) -> str:
 
 
 def check_in_words(recording: Recording) -> str:
-    """Return the largest error of weights × values, and the unchecked calls, as a phrase."""
+    """Return the largest error of weights × values and the number of unchecked calls, in words."""
     checks = [check for _, check in recording.certificate()]
     errors = [check.worst for check in checks if not math.isnan(check.worst)]
     if not errors:
         return f"nothing: {checks[0].why}"
     unchecked = len(checks) - len(errors)
-    ending = f"; {unchecked} of {len(checks)} not checked" if unchecked else ""
+    ending = f"; {unchecked} of {len(checks)} calls not checked" if unchecked else ""
     return f"weights × values within {max(errors):.0e} of the model's own output{ending}"
 
 

@@ -72,13 +72,13 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
             f"{config.width}, context {config.context_length:,} tokens",
         ),
         ("memory", f"about {readable_size(needed)}{suffix}"),
-        ("device", f"{training.device}, products in {_name(training.matmul_dtype)}"),
+        ("device", f"{training.device}, matrix products in {_name(training.matmul_dtype)}"),
         *_processes(training),
         *_watched(plan, training),
         (
             "loss",
-            "mean in nats per token: training over the latest tenth of the steps, at most "
-            f"{MAX_AVERAGED}{_smoothed(plan)}; validation over its whole split",
+            "mean in nats per token; training: over the latest tenth of the steps, at most "
+            f"{MAX_AVERAGED}{_smoothed(plan)}; validation: over the whole split",
         ),
     ]
 
@@ -116,7 +116,7 @@ def _watched(plan: Plan, training: Training) -> list[tuple[str, str]]:
 
 
 def _smoothed(plan: Plan) -> str:
-    """Return the label smoothing in words; the validation loss has none."""
+    """Return the label smoothing of the training loss in words; validation has none."""
     share = plan.recipe.train.label_smoothing
     return f", with labels smoothed by {share:g}" if share else ""
 
@@ -164,7 +164,7 @@ LOST_OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)
 
 @contextmanager
 def report_lost_output(directory: Path) -> Iterator[None]:
-    """Replace an error of writing the output by one that names the last saved step of the run.
+    """Replace an error of writing the output by an error that names the run's last saved step.
 
     Raises:
         HeedfulError: standard output is closed, its disk is full, or its terminal has ended.
@@ -234,7 +234,7 @@ def show_stopped(step: int, out: Path, console: Console) -> None:
 
 
 def draw_losses(directory: Path, path: Path) -> Path | None:
-    """Write the loss curve of a run; return None if the run has no metrics."""
+    """Draw the loss curve of a run into a file; return its path, or None without metrics."""
     from heedful.files import make_directory
     from heedful.pictures.saving import save
     from heedful.train import read_metrics
@@ -266,7 +266,7 @@ def losses_from(metrics: list[dict[str, Any]]) -> Losses:
 def _stopping(training: Training) -> Iterator[None]:
     """Stop training after the current step at the first Ctrl-C or SIGTERM; at once at the second.
 
-    A closed terminal (SIGHUP) stops it after the current step too, unless `nohup` ignores the
+    A closed terminal (SIGHUP) stops training after the step too, unless `nohup` ignores the
     signal. Terminals often send SIGHUP twice, so a second one has no effect.
     """
 
@@ -275,11 +275,11 @@ def _stopping(training: Training) -> Iterator[None]:
         if number != HANGUP:
             signal.signal(number, handlers[number])
 
-    handlers: dict[int, Any] = {}  # of the caller, by signal
+    handlers: dict[int, Any] = {}  # the caller's handlers, by signal
     for number in (signal.SIGINT, signal.SIGTERM, HANGUP):
         if number is None or (number == HANGUP and signal.getsignal(number) == signal.SIG_IGN):
             continue
-        with suppress(ValueError):  # not the main thread, as in tests and notebooks
+        with suppress(ValueError):  # raised outside the main thread, as in some tests and notebooks
             handlers[number] = signal.signal(number, stop)
     try:
         yield

@@ -22,7 +22,7 @@ Ranges = dict[str, list[int] | slice]
 RANGE = re.compile(r"([^=,]+)=(\d*)(:?)(\d*)")
 HELP = """Show the shares of attention between segments of the text. With --segments @@, a line such
 as @@question begins a segment. --segments question=40:60,… lists the tokens of each segment, here
-40 to 59."""
+the tokens 40 to 59 of question."""
 
 
 class SegmentsOption(NamedTuple):
@@ -65,7 +65,7 @@ over_heads_option = click.option(
 
 @dataclass(frozen=True)
 class TableOptions:
-    """The options that select the rows of the table, and their form."""
+    """The options that select the rows of the table, and the form of the output."""
 
     sort: str | None
     count: int | None
@@ -80,8 +80,8 @@ def check_usage(
     """Check that the options can be combined, before a model is opened.
 
     Raises:
-        UsageError: the options exclude each other.
-        ArgumentError: a mark for a recording, which does not store its text.
+        UsageError: the options exclude each other, or one of them needs --segments.
+        ArgumentError: a mark for a recording, which stores tokens and not the text.
     """
     if segments is None:
         refuse("needs --segments.", over_heads=over_heads)
@@ -91,9 +91,9 @@ def check_usage(
         raise click.UsageError("with --segments, --sort takes a pair, such as question:document.")
     elif is_recording and segments.mark is not None:
         raise ArgumentError(
-            f"the mark {segments.mark!r} for a recording, which does not store its text",
+            f"the mark {segments.mark!r} for a recording, which stores tokens and not the text",
             expected="the tokens of each segment",
-            remedy="pass them, as in --segments system=0:40,question=40:60",
+            remedy="pass the tokens, as in --segments system=0:40,question=40:60",
         )
 
 
@@ -157,7 +157,7 @@ def sorted_rows(results: dict[int, Segments], sort: str | None, count: int | Non
     """Return the rows of the first `count` heads.
 
     With a `sort` such as "question:document", sort heads by the share from question to document,
-    highest first, and return only the rows whose queries belong to the question.
+    highest first, and return only the rows whose queries belong to the segment question.
 
     Raises:
         ArgumentError: `sort` is not a pair of segments.

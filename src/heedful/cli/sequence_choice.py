@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 def numbered_sequences(recording: Recording, sequence: int | None) -> list[tuple[int, Sequence]]:
-    """Return the chosen sequence, or for None all that have calls, each with its number.
+    """Return (number, sequence) pairs: the chosen one; for None, the first and all that have calls.
 
     Raises:
         ArgumentError: there is no such sequence.

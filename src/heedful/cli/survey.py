@@ -1,4 +1,4 @@
-"""`--texts`: head scores over many texts, computed by one process or by several of torchrun."""
+"""`--texts`: head scores over many texts, computed by one process or by several."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from heedful.loaded import LoadedModel, Survey
     from heedful.processes import Processes
 
-MOST_LISTED = 10  # left-out texts in the terminal; --json lists all
+MOST_LISTED = 10  # maximum number of left-out texts that the terminal lists; --json lists all
 
 texts_option = click.option(
     "--texts", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
@@ -23,7 +23,7 @@ texts_option = click.option(
 )  # fmt: skip
 include_option = click.option(
     "--include", metavar="PATTERN",
-    help="With --texts: in folders, read only files whose names match [*].",
+    help="With --texts: in folders, read only files that match PATTERN [*].",
 )  # fmt: skip
 context_option = click.option(
     "--context-length", type=click.IntRange(1), metavar="N",
@@ -98,7 +98,7 @@ def summary_line(result: Survey) -> str:
 
 
 def as_json(result: Survey, heads: list[dict[str, Any]]) -> str:
-    """Return the survey as JSON text; `heads` are its rows."""
+    """Return the survey as JSON text; `heads` are the rows of the table."""
     return json.dumps(
         {
             "texts": result.texts,

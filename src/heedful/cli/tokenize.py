@@ -35,7 +35,7 @@ Examples:
 )  # fmt: skip
 @click.option(
     "--vocabulary", type=click.IntRange(256), metavar="N", default=1024, show_default=True,
-    help="Number of tokens that bpe or wordpiece learns.",
+    help="Size of the vocabulary of bpe (including 256 bytes) or wordpiece.",
 )  # fmt: skip
 @json_option
 def tokenize(
@@ -89,7 +89,7 @@ def _tokenizer(name: str, vocabulary: int, text: str) -> Tokenizer:
 
 
 def _original_id(tokenizer: Tokenizer, token: int) -> int:
-    """Return the tiktoken id of a token of a compact tokenizer; other ids unchanged."""
+    """Return the tiktoken id of a compact tokenizer's token; return any other id unchanged."""
     from heedful.text import TiktokenTokenizer
 
     return tokenizer.original_id(token) if isinstance(tokenizer, TiktokenTokenizer) else token

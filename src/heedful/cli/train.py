@@ -76,7 +76,7 @@ Examples:
     help="TOML file with settings under [text], [model] and [train]; options override it.",
 )  # fmt: skip
 @click.option(
-    "--include", metavar="PATTERN", help="In folders, read only files whose names match [*]."
+    "--include", metavar="PATTERN", help="In folders, read only files that match PATTERN [*]."
 )
 @click.option(
     "--watch-file", type=click.Path(path_type=Path), metavar="FILE",
@@ -106,7 +106,7 @@ def train(
     FILES are text files, folders of them, or - for standard input; the default is the Python
     language reference that CPython contains. --preset bert trains a BERT, --pairs an
     encoder–decoder. [Brackets] show the defaults of the preset quick; in the sections on a BERT and
-    an encoder–decoder, those of the presets bert and pairs.
+    an encoder–decoder, they show the defaults of the presets bert and pairs.
     """
     if resume and overwrite:
         raise click.UsageError("--resume continues a run and --overwrite removes it: choose one.")
@@ -155,7 +155,7 @@ def train(
 
 
 def _preset(pairs: str | None, name: str | None) -> tuple[str, Recipe]:
-    """Return the preset's name and recipe; raise if only one of preset and data is pairs."""
+    """Return the preset's name and recipe; raise if only the preset or only the data has pairs."""
     name = name or (DATES if pairs == DATES else "quick" if pairs is None else "pairs")
     recipe = preset(name)
     if recipe.on_pairs != (pairs is not None):
@@ -169,7 +169,7 @@ def _preset(pairs: str | None, name: str | None) -> tuple[str, Recipe]:
 def run(prepare_name: str, plan: Plan, processes: Processes, resume: bool = False) -> int:
     """Prepare a plan with a function of `heedful.train.run` and train it; return the exit status.
 
-    The caller holds the run's lock. Of several processes, the first calls this, the others `join`.
+    The caller holds the run's lock. Of several processes, the first calls `run`, others `join`.
     """
     from heedful.train import run as train_run
     from heedful.views.terminal import console
@@ -288,7 +288,7 @@ def _resumed_plan(
 
 
 def _refuse_unused(changes: dict[str, dict[str, Any]], recipe: Recipe) -> None:
-    """Raise `ArgumentError` for a text or training setting that has no effect on this recipe."""
+    """Raise `ArgumentError` for a text or training setting that has no effect with this recipe."""
     from heedful.text import BPETokenizer, CharacterTokenizer, WordPieceTokenizer
 
     tokenizer, training = recipe.text.tokenizer, recipe.train

@@ -83,7 +83,7 @@ def translate(
 
 
 def _ids(opened: LoadedSeq2Seq, line: str, cut: bool, number: int, lines: int) -> list[int]:
-    """Return the ids of a line, none for a blank line; errors contain the line's number."""
+    """Return a line's ids. Of several lines, a blank line has none, and errors name the line."""
     if lines > 1 and not line:
         return []
     try:

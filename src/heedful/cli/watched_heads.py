@@ -46,7 +46,7 @@ def plot_scores_over_steps(source: Path, title: str | None) -> Any:
 
 
 def load_watched(source: Path) -> tuple[dict[str, Recording], list[TrainingStep]]:
-    """Load the recordings that --watch made during training, and the step and losses of each."""
+    """Load the recordings that --watch made during training, with their steps and losses."""
     from heedful.recording import load
     from heedful.train import read_metrics
     from heedful.train.run_files import METRICS

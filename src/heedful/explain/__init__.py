@@ -1,7 +1,7 @@
 """Every step from a text to a model's predictions, with its shape, formula and numbers.
 
 Documents 000 (Chung), 001 (Pahwa), 002 and 003 (both after Raschka's book) build attention step by
-step on a few words, and document 004 (Zhang, *LLM: From Zero to Hero*) a model up to the next word.
+step on a few words. Document 004 (Zhang, *LLM: From Zero to Hero*) builds a whole model.
 This package explains the same steps on any text. `docs/documents.md` lists the five documents.
 """
 

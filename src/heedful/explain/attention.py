@@ -43,7 +43,7 @@ def attention_stages(
         layer: an attention layer of `heedful.layers`.
         source: the layer's input, (N, width).
         memory: the input (M, width) from which keys and values are computed; default `source`.
-        weights_note: the sentence that the page shows with the weights of query, key and value.
+        weights_note: a sentence about the weights of query, key and value.
         causal, mask, rotary: as in the layer's `forward`.
     """
     if isinstance(layer, SimpleSelfAttention):
@@ -56,7 +56,7 @@ def attention_stages(
         table = stored(f"W_{name}", matrix, "", weights_note, "width", step="tables", kind="table")
         weights.append(table)
         vectors.append(_projected(layer, name, inputs, table, bias, product))
-    operands, extra = list(vectors), []  # the latest query, key and value; norms and rotations
+    operands, extra = list(vectors), []  # norms and rotations replace operands, and join extra
     if isinstance(layer, MultiHeadAttention) and not isinstance(layer.query_norm, nn.Identity):
         sentence = "Each head's queries and keys are normalised before they are compared (QK-norm)."
         norms = {"query": layer.query_norm, "key": layer.key_norm}
@@ -84,7 +84,7 @@ def attend(
 ) -> list[Stage]:
     """Return the stages scores, scaled, masked, weights and context.
 
-    "scaled" is omitted if a scale is given, "masked" without a mask.
+    "scaled" is omitted if `scale` is given. "masked" is omitted without `causal` and `mask`.
     """
     heads = [stage.numbers()[None] for stage in (query, key, value)]
     shape = (*query.shape[:-1], key.shape[-2])
@@ -98,7 +98,7 @@ def attend(
         masks.append(mask)
         conditions.append(f"column > row - {mask.size}")
         sentences.append(f"A token may not attend to tokens {mask.size} or more positions earlier.")
-    sentences.append("The scores of these pairs become minus infinity.")
+    sentences.append("The scores of pairs that are not allowed become minus infinity.")
     combined = functools.reduce(operator.and_, masks) if masks else None
 
     def part(name: str) -> Part:
@@ -172,7 +172,7 @@ def attend(
 def _projections(
     layer: Any, source: Stage, memory: Stage
 ) -> Iterator[tuple[Stage, Tensor, Tensor | None, Tensor]]:
-    """Yield (input, weight, bias, output) of the query, key and value projections, heads joined."""
+    """Yield (input, weight, bias, output) of the query, key and value projections, of all heads."""
     if isinstance(layer, MultiHeadAttention):
         sizes = [count * layer.head_width for count in (layer.heads, *[layer.kv_heads] * 2)]
         linears = [(layer.projection, source, sizes)]
@@ -191,7 +191,7 @@ def _projections(
 
 
 def _split_heads(layer: Any, joined: Tensor) -> Tensor:
-    """Split (rows, H·d) into (H, rows, d), or (H·d) into (H, d); a single head is not split."""
+    """Split (rows, H·d) into (H, rows, d), or (H·d) into (H, d), unless the layer has no heads."""
     if isinstance(layer, SelfAttention):
         return joined
     split = joined.unflatten(-1, (-1, layer.head_width))
@@ -219,7 +219,7 @@ def _projected(
 
 
 def _output(context: Stage, layer: nn.Linear) -> list[Stage]:
-    """Return the stages of the joined heads, the output weights and the output."""
+    """Return the stages of the joined heads (if any), the output weights and the output."""
     joined = _joined_heads(context) if len(context.shape) == 3 else context
     about = (
         f"The weights of the output projection, {layer.in_features} × {layer.out_features}.",

@@ -72,7 +72,7 @@ def norm_stage(
 
     @functools.lru_cache(maxsize=64)
     def moments(head: int, row: int) -> tuple[float, float]:
-        """Return the mean of a row, and its divisor, a square root that includes epsilon."""
+        """Return a row's mean and divisor; the divisor is a square root that includes epsilon."""
         x = torch.tensor(read(head, row), dtype=torch.float64)
         square = x.var(correction=0) if centred else x.square().mean()
         return float(x.mean()), math.sqrt(float(square) + epsilon)
@@ -113,7 +113,7 @@ def rotary_stage(source: Stage, rotary: tuple[Tensor, Tensor]) -> Stage:
 
     return stored(
         f"rotated {source.kind}", rotate(source.numbers(), cosines, sines),
-        f"rotated {source.kind} = {source.name}, rotated by the angles of its position",
+        f"rotated {source.kind} = {source.name}, rotated by the angles of the token's position",
         f"Two numbers {half} columns apart form a pair. Each pair is rotated by an angle that is "
         "proportional to the position (rotary positions). So scores depend on positions only "
         "through the distance between the two tokens.",
@@ -229,7 +229,7 @@ def activation_stage(
     if up is not None:
         name, output = "gated", output * up.numbers()
         formula += f" × {up.name}"
-        sentence += f" decides how much of each number of {up.name} passes."
+        sentence += f" multiplies each number of {up.name}."
     return stored(
         name, output, f"{name} = {formula}", sentence, source.rows,
         number_formula=number_formula, sources=sources, reads="number", kind="inner",

@@ -56,11 +56,11 @@ def explain_gpt(
         model: a GPT in evaluation mode, on any device.
         ids: the tokens' ids, (1, N), on the same device.
         pieces: a function that returns a label for each id, such as a tokenizer's `pieces`.
-        layer: the block to show in detail, from 0; each other block is a single stage.
+        layer: the block to show in detail, from 0; every other block is a single stage.
         head: the head to show, from 0.
 
     Raises:
-        ArgumentError: the model has no such layer or head, or the text exceeds its context.
+        ArgumentError: the model has no such layer, head or id, or the text exceeds the context.
     """
     config = model.config
     fields = _common_fields("a GPT", model, pieces, layer, head, config.layers)
@@ -146,7 +146,7 @@ def explain_bert(
 def explain_seq2seq(
     model: Seq2Seq, source: Tensor, target: Tensor, *, pieces: Pieces, layer: int = 0, head: int = 0
 ) -> Explanation:
-    """Explain an encoder–decoder's pass over a source and a target, up to the next tokens.
+    """Explain an encoder–decoder's pass over a source and a target, with all next tokens.
 
     Args:
         model: an encoder–decoder in evaluation mode, on any device.
@@ -211,12 +211,12 @@ def _all_blocks(
     blocks: nn.ModuleList, source: Stage, layer: int, name: str, memory: Stage | None = None,
     side: str = "", **attending: Any,
 ) -> list[Section]:  # fmt: skip
-    """Return the sections of all blocks: all stages of block `layer`, one stage for any other."""
+    """Return the sections of all blocks: every stage of block `layer`, one stage of any other."""
     sections: list[Section] = []
     memories = [] if memory is None else [memory.numbers()[None]]
 
     def run(numbers: range, states: Tensor) -> Tensor:
-        """Run some blocks, append a section with a stage for each, and return the last output."""
+        """Run some blocks, append a section with a stage per block, return the last output."""
         stages = []
         for number in numbers:
             output = blocks[number](states[None], *memories, **attending)[0]
@@ -244,7 +244,7 @@ def _all_blocks(
 
 
 def _final_states(name: str, states: Stage, norm: nn.Module) -> Stage:
-    """Return the stage of the states after all blocks and the final norm, if the model has one."""
+    """Return the stage of the states after all blocks, and after a final norm if there is one."""
     if isinstance(norm, nn.Identity):
         return stored(name, states.numbers(), f"{name} = {states.name}",
                       "The output of the last block, which ends with a norm.",
@@ -289,7 +289,7 @@ def _predictions(states: Stage, head: nn.Linear, tied: bool, ending: str) -> lis
     logits = Stage(
         "logits", shape,
         f"logits = {states.name} · W_vocabulary" + ("" if bias is None else " + bias"),
-        f"A score for each of the {size:,} tokens of the vocabulary: how well it fits {ending}.",
+        f"A score for each of the {size:,} tokens of the vocabulary: how well each fits {ending}.",
         states.rows, "vocabulary", raw, (states, table), bias=bias,
     )  # fmt: skip
     probabilities = Stage(
@@ -307,7 +307,7 @@ def _masked_word_head(states: Stage, head: MaskedWordHead) -> list[Stage]:
     sentences = (f"The weights of {layer}.", f"The output of {layer}.")
     stages = linear_stages("transformed", states, head.transform, "W_transform", sentences)
     stages.append(activation_stage(stages[-1], head.activation))
-    sentence = "Each vector, normalised. Next it is compared with each row of the embedding table."
+    sentence = "Each vector, normalised; next it is compared with each row of the embedding table."
     stages.append(norm_stage("normed", stages[-1], head.norm, sentence))
     return [*stages, *_predictions(stages[-1], head.output, tied=True, ending="at this position")]
 
@@ -346,7 +346,7 @@ def _gpt_input(model: GPT, ids: Tensor) -> list[Stage]:
 
 
 def _convolved(embeddings: Stage, convolution: ShortConvolution) -> list[Stage]:
-    """Return the stages of a short convolution, a weighted sum of the vectors before each token."""
+    """Return the stages of a short convolution: a weighted sum of earlier tokens' vectors."""
     weights = [weight.detach() for weight in convolution.weights]
     x, reach = embeddings.numbers(), convolution.reach
 

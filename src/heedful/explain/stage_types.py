@@ -1,6 +1,6 @@
 """The types of an explanation: a `Stage` is a step of a model, an `Explanation` has all stages.
 
-They are data only; `views/` turns them into terminal output, web pages, pictures and JSON.
+Explanations are only data; `views/` turns them into terminal output, web pages, pictures and JSON.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class Stage:
     "tokens", "memory" (the tokens of the second text, which an encoder reads), "vocabulary", "id"
     or "width". `part(rows, columns)` returns the numbers of some rows and columns, for every head.
 
-    If the stage is a matrix product, `factors` are the two stages that are multiplied, and `bias`,
-    (columns) or (heads, columns), is added. Otherwise `number_formula(head, row, column)` returns
-    the formula of one number, and `sources` are the stages that the formula uses. `reads` names
-    the part of each source that it uses: the "number" at the same row and column, the "row", the
-    "pair" of numbers half a row apart, or a number of one of the joined heads ("head").
+    If the stage is a matrix product, `factors` are the two stages that are multiplied, and a `bias`
+    of shape (columns) or (heads, columns) is added. In other stages `number_formula(head, row,
+    column)`, if any, returns the formula of one number, and `sources` are the stages that the
+    formula uses. `reads` names the part of a source that it uses: the "number" at the same row and
+    column, the "row", the "pair" of numbers half a row apart, or a number of one head ("head").
 
     `chain` lists the shapes before and after each reshaping, with the batch axis. Stages with the
-    same `step` are shown together. `kind` is the stage's role in views: "table", "embeddings",
-    "positions", "input", "memory", "query", "key", "value", "scores", "scaled", "masked",
-    "weights", "context", "joined", "output", "inner", "fed", "sum" or "norm".
+    same `step` are shown together. `kind` is the stage's role in views, if any: "table",
+    "embeddings", "segments", "positions", "input", "memory", "query", "key", "value", "scores",
+    "scaled", "masked", "weights", "context", "joined", "output", "inner", "fed", "sum" or "norm".
     """
 
     name: str
@@ -84,7 +84,7 @@ class Stage:
     def terms(
         self, row: int, column: int, head: int = 0, heads: int = 1
     ) -> tuple[Tensor, Tensor, float | None]:
-        """Return two vectors and a bias or None: their dot product plus the bias is one number.
+        """Return two vectors and a bias or None: their dot product plus the bias is the number.
 
         The stage must have `factors`.
         """
@@ -135,12 +135,12 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """Stages that belong together: a layer's attention, its feed-forward, the predictions.
+    """Stages that belong together: a block's attention, its feed-forward, or the predictions.
 
     `kind` is "vectors" (from text to vectors, or final states), "attention", "cross-attention",
     "feed-forward", "blocks" (each stage is a block, shown as one line) or "words" (predictions).
     `side` is "encoder" or "decoder" in a model that has both. `layer` is the number of the block
-    that the stages belong to, from 0.
+    that the stages belong to, from 0, or None.
     """
 
     title: str
@@ -169,8 +169,8 @@ class Explanation:
     `tokens` are the tokens of the queries, `memory` the tokens of the second text, if any. `notes`
     explain the origin of the numbers. Views show the head `head` of `heads` and the block `layer`
     of `layers`. `vocabulary` has the label of each id of a model. `answers` are the model's
-    predictions. `predicted` names them in headings, such as "tokens after". `missing` is a message
-    for the reader if there are no predictions.
+    predictions. `predicted` names the predictions in headings, such as "tokens after". `missing` is
+    a message for the reader if there are no predictions.
     """
 
     title: str
@@ -193,7 +193,7 @@ class Explanation:
         return tuple(stage for section in self.sections for stage in section.stages)
 
     def labels(self, kind: str) -> Sequence[str]:
-        """Return the labels along an axis of a stage, such as "tokens"; empty for "width"."""
+        """Return the labels along an axis, such as "tokens"; empty for "width" and "id"."""
         names = {"tokens": self.tokens, "memory": self.memory, "vocabulary": self.vocabulary}
         return names.get(kind, ())
 
@@ -271,5 +271,5 @@ def check_index(name: str, index: int, count: int) -> None:
 
 
 def _bare(token: str) -> str:
-    """Return a token without spaces and the signs that stand for spaces, line ends and tabs."""
+    """Return a token without spaces, line ends and tabs (or signs for them) at both ends."""
     return token.strip(" ·↵⇥")

@@ -39,7 +39,7 @@ VECTORS_002 = dict(zip(SENTENCE.split(), EMBEDDINGS, strict=True))
 class Variant(NamedTuple):
     """A variant of attention: a function that constructs its layer, a description, and defaults."""
 
-    layer: Callable[[int, int, int | None], nn.Module]  # of width, heads, head width
+    layer: Callable[[int, int, int | None], nn.Module]  # called with width, heads, head width
     description: str
     width: int = 3
     heads: int | None = None  # None: always a single head
@@ -97,7 +97,7 @@ def explain(
     """Explain a variant of attention on a text, with random weights drawn from a seed.
 
     The tokens are the words. At width 3, words of document 002 (after Raschka) have the vectors
-    that it prints. Every other vector is drawn from the seed and the word. All numbers are float64.
+    printed there. All other vectors are drawn from the seed and the word. All numbers are float64.
 
     Args:
         text: a text of one word or more.
@@ -208,7 +208,7 @@ def _variant(name: str, memory: str | None, heads: int | None, head_dim: int | N
     if (name == "cross") != (memory is not None):
         raise ArgumentError(
             f"variant {name!r} {'without' if memory is None else 'with'} a second text",
-            expected="a second text for the variant cross, and only for it",
+            expected="a second text for the variant cross, and only for cross",
         )
     if variant.heads is None and heads not in (None, 1):
         raise ArgumentError(
@@ -236,8 +236,8 @@ def _embed(
         name, prefix = "memory", "memory "
         subject = "The second text, to which the first attends: each"
     sentence = (
-        f"{subject} token becomes a vector of {width:,} number{'s'[: width != 1]}, which does not "
-        "depend on its position."
+        f"{subject} token becomes a vector of {width:,} number{'s'[: width != 1]} that does not "
+        "depend on the token's position."
     )
     vectors = stored(name, x, f"{name} = table[token]", sentence, rows, kind=name)
     if not positions:

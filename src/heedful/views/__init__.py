@@ -1,1 +1,1 @@
-"""Floor 5: what a user sees. Imports nothing, so that each view loads only what it needs."""
+"""Floor 5: what a user sees. This module imports nothing, so a view loads only what it needs."""

@@ -27,7 +27,7 @@ COMMENT = re.compile(r"^\s*(?://[^\n]*|/\*\*(?:(?!\*/).)*\*/)\n", re.M | re.S)
 
 
 def modules_in_order(entry: Path) -> list[tuple[str, str]]:
-    """Return (name, source) of every module, imports first; comments are removed."""
+    """Return (name, source) of a module and its imports, imports first; comments are removed."""
     sources: dict[str, str] = {}
 
     def add(module: Path) -> None:
@@ -104,7 +104,7 @@ def _check_none(word: str, source: str, name: str) -> str:
     """Return the source if no line begins with `word` (import or export) any more.
 
     Raises:
-        RunError: a line does, so its import or export has an unsupported form.
+        RunError: a line begins with `word`, so it is an unsupported form of import or export.
     """
     if unknown := re.search(rf"^{word}\b(?!\().*", source, re.M):
         raise RunError(
@@ -121,7 +121,7 @@ def _name_pairs(names: str) -> list[tuple[str, str]]:
 
 
 def _lookup(name: str, match: re.Match[str]) -> str:
-    """Return the expression for the module in `match`, an import of module `name`."""
+    """Return the expression for the module that module `name` imports in `match`."""
     return f'modules["{_name((VIEWS / name).parent / match["path"])}"]'
 
 

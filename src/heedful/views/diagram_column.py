@@ -17,7 +17,7 @@ ASIDE = 0.3  # distance between a residual line and the boxes
 
 
 class Column:
-    """A column centred at x; each method draws its part above `top` and raises `top`.
+    """A column centred at x that methods draw upwards from `y`; `top` is the column's end.
 
     Residual lines run on `side` (−1 left, 1 right); shape labels stand on the other side.
     """
@@ -73,7 +73,7 @@ class Column:
         return self.top + BRANCH
 
     def add(self, start: float, shape: Shape | None = None, width: float = WIDE) -> None:
-        """Add a sum, and the residual line from height `start` into it."""
+        """Add a sum, and the residual line from height `start` into the sum."""
         y = self.sum(shape)
         beside = self.x + self.side * (width / 2 + ASIDE)
         into = (self.x + self.side * RADIUS, y)
@@ -105,7 +105,7 @@ class Column:
 
     @contextmanager
     def frame(self, count: str, lines: Sequence[str], outside: int) -> Iterator[None]:
-        """Frame all that is added in the context; labels are left (`outside` < 0) or right."""
+        """Frame all that is added in the context; labels stand on the left if `outside` < 0."""
         self.step(height=0.34, head=False)
         bottom = self.top
         yield

@@ -40,9 +40,9 @@ class FittedTable(NamedTuple):
 
 
 def scores_table(rows: list[Row], count: int | None, sort: str | None, width: int) -> FittedTable:
-    """Return a table of the first rows with all scores, without constant or empty columns.
+    """Return a table of the first rows, without constant identifying columns and undefined scores.
 
-    If chance and the number of queries are the same for all rows, two last lines show them.
+    If the chances and numbers of queries are the same in all rows, two last lines show them.
 
     Args:
         rows: one row per head.
@@ -68,8 +68,8 @@ def scores_table(rows: list[Row], count: int | None, sort: str | None, width: in
 def evidence_table(rows: list[Row], count: int | None, sort: str | None, width: int) -> FittedTable:
     """Return the first rows with the evidence for each kind: score, chance, number of queries.
 
-    A head without a kind has its highest score, named in brackets, and the reason in `why`. The
-    arguments are those of `scores_table`.
+    The row of a head without a kind shows its highest score, named in brackets, and the reason in
+    the column `why`. The arguments are those of `scores_table`.
     """
     visible = rows[:count]
     best = [(row, _highest(row)) for row in visible]
@@ -85,7 +85,7 @@ def evidence_table(rows: list[Row], count: int | None, sort: str | None, width: 
 
 
 def _footer(rows: list[Row], name: str) -> list[str]:
-    """Return a score's chance and number of queries; "" for one that differs between rows."""
+    """Return a score's chance and number of queries; "" for a number that differs between rows."""
     scored = [row for row in rows if _score(row, name) is not None]
     return [
         _common_value([_number_text(row.head.chance.get(name)) for row in scored]),
@@ -151,7 +151,7 @@ def _with_titles(columns: dict[str, list[str]]) -> list[list[str]]:
 def _spaced(
     titles: list[str], numbers: Iterable[int], columns: list[list[str]], width: int
 ) -> Table:
-    """Return an empty table with two cells between columns if they fit, else one."""
+    """Return an empty table with two cells between columns if the table then fits, else one."""
     output = table(titles, [], numbers)
     output.padding = (0, 2 if total_width(columns, 2) <= width else 1, 0, 0)
     return output

@@ -20,7 +20,7 @@ ACTIVATIONS = {"relu2": "ReLU²", "relu": "ReLU", "gelu": "GELU", "gelu_tanh": "
               "swiglu": "SwiGLU", "geglu": "GEGLU", "reglu": "ReGLU"}  # fmt: skip
 POSITIONS = {"sinusoidal": "sines and cosines", "learned": "learned"}
 APART = 4.55  # inches between encoder and decoder
-BROAD, THIRD = 4.5, 1.34  # inches: width of a box above all three projections, and of each of them
+BROAD, THIRD = 4.5, 1.34  # inches: width of a box above three projections, and of one projection
 OFFSETS = (-1.58, 0.0, 1.58)  # inches from the middle: query, key, value
 
 
@@ -208,10 +208,10 @@ def _output(column: Column, config: Any, state: Shape, token: str) -> None:
 
 
 def draw_block(model: nn.Module) -> Figure:
-    """Draw the first block of a GPT, a BERT or an encoder, with every step of its attention.
+    """Draw the first block of a GPT, a BERT or an encoder–decoder's encoder, with every step.
 
     Raises:
-        ArgumentError: the model is none of these.
+        ArgumentError: the model is not a GPT, a BERT or an encoder–decoder.
 
     >>> from heedful.models import GPT, GPTConfig
     >>> figure = draw_block(GPT(GPTConfig(vocabulary=11, width=12, heads=3, layers=2)))

@@ -121,8 +121,8 @@ def _legend(description: Description) -> str:
     settings = {setting.name: setting.value for setting in description.settings}
     limit = f"at most {settings['context_length']:,}"
     if description.kind == "encoder–decoder":
-        return f"B texts, M tokens of the source and N of the target, {limit}"
-    return f"B texts, N tokens of each, {limit}"
+        return f"B texts of M source tokens and N target tokens, M and N {limit}"
+    return f"B texts of N tokens each, N {limit}"
 
 
 def _shape_lines(description: Description, width: int) -> Iterator[Text]:

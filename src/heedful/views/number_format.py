@@ -1,4 +1,4 @@
-"""Numbers as text: matrices, in full or abbreviated, bars, and calculations written out."""
+"""Numbers as text: full or abbreviated matrices, bars, and written-out calculations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 from heedful.explain import Explanation, Formula, Section, Stage
 from heedful.views.terminal import COLOURS, fit
 
-FULL, CORNERS = 16, 7  # rows or columns that are shown in full; number shown if there are more
+FULL, CORNERS = 16, 7  # maximum number of rows or columns shown in full; number shown otherwise
 LABEL, GAP = 12, 4  # cells of the longest label; cells between two matrices
 JOINERS = "\u200c\u200d"  # not isprintable() in Python, but Persian words and emoji contain them
 BLOCKS = " ▏▎▍▌▋▊▉█"
@@ -44,7 +44,7 @@ def visible(token: str) -> str:
 
 
 def formatter(values: Iterable[float]) -> Callable[[float], str]:
-    """Return a function that formats all of these numbers with the same number of digits.
+    """Return a function that formats all of these numbers with the same number of decimals.
 
     >>> [formatter(v)(v[0]) for v in ([0.43, 0.1], [0.9544, 1.495], [12345.678], [1e-5])]
     ['0.43', '0.9544', '12345.68', '1.00e-05']
@@ -61,7 +61,7 @@ def formatter(values: Iterable[float]) -> Callable[[float], str]:
 
 
 def corners(count: int, room: int) -> list[int | None]:
-    """Return the indices to show if `room` of them fit; None stands for those left out.
+    """Return the indices to show where `room` indices fit; None stands for omitted indices.
 
     >>> corners(3, 4), corners(100, 6), corners(100, 3)
     ([0, 1, 2], [0, 1, 2, None, 98, 99], [0, None, 99])
@@ -95,7 +95,7 @@ class Matrix:
     def lines(self, room: int, only: Sequence[int] | None = None, limit: int = FULL) -> list[Text]:
         """Return lines of equal width, at most `room` cells.
 
-        `only` selects rows. Without it, at most `limit` rows are shown, from both ends.
+        `only` selects rows. Without `only`, at most `limit` rows are shown, from both ends.
         """
         rows = corners(self.shape[0], limit) if only is None else list(only)
         indices = without_gaps(rows)
@@ -171,7 +171,7 @@ def _rgb(colour: str) -> tuple[int, ...]:
 
 
 def arrange(blocks: Sequence[Sequence[Text]], room: int) -> list[list[Text]]:
-    """Place blocks of lines side by side, as many as fit into `room` cells, the rest below."""
+    """Place blocks of lines side by side if they have equal heights and fit into `room` cells."""
     output: list[list[Text]] = []
     used = 0
     for block in blocks:
@@ -199,7 +199,7 @@ def bar(share: float, cells: int) -> str:
 
 
 def products(left: Sequence[float], right: Sequence[float], room: int) -> str:
-    """Write out a sum of products; if it does not fit, only its first terms and the last.
+    """Write out a sum of products; if the sum does not fit, write its first terms and its last.
 
     >>> products([0.55, 0.87], [0.43, 0.15], 40)
     '0.55×0.43 + 0.87×0.15'

@@ -34,7 +34,7 @@ class Meter:
 
     @property
     def loss(self) -> str:
-        """Mean training loss of the latest steps in nats per token."""
+        """Mean training loss in nats per token, over the latest steps."""
         return f"{self._recent[-1][0].mean:.3f}" if self._recent else "–"
 
     @property
@@ -123,7 +123,7 @@ def progress_bar(task: str, visible: bool = True) -> Iterator[Callable[[float], 
     """Show a bar for a task; the yielded function sets the completed share, from 0 to 1.
 
     The bar is drawn on standard error, only in a terminal, and removed at the end. Before the first
-    share, it only shows activity. If several processes use a terminal, pass `visible` in one only.
+    share, it only shows activity. If several processes share a terminal, set `visible` in one only.
     """
     screen = console(stderr=True)
     bar = Progress(

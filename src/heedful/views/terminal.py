@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 SHADES = " ·░▒▓█"
-# viridis in eight even steps: its lightness is monotonic, so colour-blind readers can order it
+# viridis in eight even steps: its lightness is monotonic, so colour-blind readers can order colours
 COLOURS = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
 LABEL = 9  # width of a token's label, in terminal cells
 

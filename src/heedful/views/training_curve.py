@@ -80,7 +80,7 @@ def loss_curve(
         raise ArgumentError("no losses", expected="at least one step", remedy="train first")
     figure = style.figure(8, 4.2)
     ax = figure.add_subplot()
-    note = f"training: pale, each step; dark, mean of the latest tenth, at most {MAX_AVERAGED}"
+    note = f"training: pale, each step; dark, mean of the latest tenth of steps (≤ {MAX_AVERAGED})"
     if averaging_window(len(steps)) > 1:
         _note(ax, note)
     losses = Losses(steps, train_losses, validation_steps, validation_losses)
@@ -149,7 +149,7 @@ def _note(ax: Axes, line: str) -> None:
 
 
 def _best(ax: Axes, steps: np.ndarray, losses: np.ndarray) -> str:
-    """Mark the lowest validation loss; return a suffix for the label of its curve."""
+    """Mark the lowest validation loss; return a suffix for the label of the curve."""
     if np.isnan(losses).all():
         return ""
     lowest = int(np.nanargmin(losses))
@@ -173,7 +173,7 @@ def _end_labels(
 
 
 class Best(NamedTuple):
-    """The head with the highest final value of a score; `values` (T,) is its score over time."""
+    """The head with the highest final value of a score; `values` (T,) are the head's scores."""
 
     score: str
     layer: int
@@ -191,7 +191,7 @@ class HeadHistory:
 
     Args:
         steps: the T steps at which the heads were scored.
-        scores: values (T, layers, heads) by name of the score; None where it is undefined.
+        scores: by name of the score, values (T, layers, heads); an undefined value is None.
 
     Raises:
         ArgumentError: `steps` is empty.
@@ -203,14 +203,14 @@ class HeadHistory:
         scores: dict[str, list[list[list[float | None]]]],
     ) -> None:
         if not len(steps):
-            raise ArgumentError("no step at which heads were scored", expected="at least one")
+            raise ArgumentError("no step at which heads were scored", expected="at least one step")
         self.steps = np.asarray(steps, float)
         arrays = {name: np.array(scores[name], float) for name in PANELS if scores.get(name)}
         # a score that is undefined for every head gets no panel
         self.scores = {name: v for name, v in arrays.items() if not np.isnan(v[-1]).all()}
 
     def highest(self, name: str) -> Best | None:
-        """Return the head with the highest final value of a score; None if it is undefined."""
+        """Return the head with the highest final value of a score; None for an undefined score."""
         if name not in self.scores:
             return None
         values = self.scores[name]
@@ -243,9 +243,9 @@ class HeadHistory:
 def plot_head_history(history: HeadHistory, losses: Losses, *, title: str | None = None) -> Figure:
     """Plot the losses, and below them a panel per score with a line per head, over steps.
 
-    The best induction, previous-token and sink heads are coloured and labelled in every panel. A
-    band marks the steps in which the best induction head goes from 1/4 to 3/4 of its rise. If the
-    loss falls faster there than before and after, that is the induction bump of Olsson et al. 2022
+    The heads in `HeadHistory.best` are coloured and labelled in every panel. A band marks the steps
+    in which the best induction head goes from 1/4 to 3/4 of its rise. If the loss falls faster in
+    the band than before and after it, this is the induction bump of Olsson et al. 2022
     (arXiv:2209.11895).
 
     >>> scores = {"induction": [[[0.1, 0.1]], [[0.2, 0.1]], [[0.9, 0.1]]]}

@@ -17,21 +17,21 @@ from heedful.views.explorer import one_file
 from heedful.views.notebook.kernel_side import Viewable, texts_and_view
 
 HTML = "text/html"
-# Heuristics, because a kernel cannot query its front end: kernels of VS Code have its environment
-# variables, and kernels of Colab import its package
+# Heuristics, because a kernel cannot query its front end: a kernel in VS Code has these environment
+# variables, and a kernel in Colab has imported this package
 VS_CODE = ("VSCODE_PID", "VSCODE_CWD")
 COLAB = "google.colab"
 LIMIT = 2.0  # MB of a frame; frames are saved in the notebook file
 STYLE = "width:100%;height:640px;border:1px solid #8886;border-radius:6px;resize:vertical"
 MAX_AUTOMATIC = 1 << 30  # maximum number of weights of a frame that is written without a request
 EXPECTED = (
-    "a recording, its path, or one of its sequences or calls; or a text and a model: "
-    "from `heedful.open`, or its path or name"
+    "a recording, its path, or one of its sequences or calls; or a text and a model (the result of "
+    "`heedful.open`, a path or a name)"
 )
 
 
 def bundle(item: Viewable, *, kernel: bool | None = None, **chosen: Any) -> Any:
-    """Return the MIME bundle that shows the page in a cell; None for the table and text only.
+    """Return the MIME bundle that shows the page in a cell; None shows only the table and text.
 
     Args:
         item: a recording, or one of its sequences or calls.
@@ -107,7 +107,7 @@ def frame(item: Viewable, **chosen: Any) -> str:
 
 
 class Look:
-    """The result of `heedful.look`. A cell displays the page if this is its last value.
+    """The result of `heedful.look`. A cell whose last value is this object displays the page.
 
     shown: the recording, sequence or call, for further use.
     """
@@ -136,8 +136,8 @@ def look(
 ) -> Look:
     """Open the explorer in a notebook: for a recording, or for a model that reads a text.
 
-    A cell displays the page if the result is its last value. In a terminal, the command `heedful
-    look` opens the page in a browser.
+    A cell displays the page if the result is the cell's last value. In a terminal, `heedful look`
+    opens the page in a browser.
 
     Args:
         what: a recording, one of its sequences (`recording.sequences[1]`) or calls
@@ -145,13 +145,13 @@ def look(
         text: the text that the model reads; `second` is the second text of a pair.
         layers, heads: the layers and heads to show, as indices in the model; default all.
         kernel: True requests every number from the kernel, through anywidget. False stores the
-            page in the notebook, in at most 2 MB; it needs no kernel and no network, and states
-            which weights it contains. Default: True if the notebook ships the widgets' front end,
-            as JupyterLab and Jupyter Notebook do; False in VS Code and Colab, which download it.
+            page in the notebook, in at most 2 MB; the page then needs no kernel and no network, and
+            states which weights it contains. Default: True if the notebook ships the front end of
+            widgets, as Jupyter does; False in VS Code and Colab, which download that front end.
 
     Raises:
-        ArgumentError: an object of another type, a text beside a recording, a layer or head that
-            does not exist, or `kernel=True` without anywidget.
+        ArgumentError: an object of another type, a text beside a recording, a model without a text,
+            a layer or head that does not exist, or `kernel=True` without anywidget.
         HeedfulError: the errors of `heedful.load`, `heedful.open` and `record`.
 
     >>> import torch

@@ -137,7 +137,7 @@ def page() -> bytes:
 
 
 class Cells:
-    """Tracks whether a cell of the notebook is running; meanwhile, background work pauses."""
+    """Tracks whether a cell of the notebook runs; background work pauses while a cell runs."""
 
     def __init__(self) -> None:
         self.is_running = False
@@ -164,7 +164,7 @@ class _SingleCall(list[Call]):
 
     @property
     def parts(self) -> list[_SingleCall]:
-        """Only this part of the text is available."""
+        """The only available part of the sequence."""
         return [self]
 
 

@@ -17,7 +17,7 @@ class Page(anywidget.AnyWidget):
     """A page that requests its numbers from this kernel.
 
     The notebook file stores the widget's state, so the state must be small: the page requests even
-    its script. `view` is the query string of the page's view; it survives when the page is redrawn.
+    its script. `view` is the query string of the page's view; redrawing the page keeps it.
     """
 
     _esm = LOADER.read_text("utf-8")

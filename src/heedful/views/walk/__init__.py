@@ -1,1 +1,1 @@
-"""Walks: the steps of an explanation in a terminal, as JSON, as pictures and as an HTML page."""
+"""Walks: the steps of an explanation, in a terminal, as JSON, as pictures or as an HTML page."""

@@ -1,4 +1,4 @@
-"""The walk as one HTML file that needs no network.
+"""A walk (the steps of `heedful explain`) as one HTML file that needs no network.
 
 For a variant of attention, the page computes the walk of any sentence itself. The file contains the
 texts of the steps and the numbers that do not depend on the sentence: weight matrices, position
@@ -24,7 +24,7 @@ MAX_WORDS = 40  # of a sentence that is typed into the page
 MAX_WEIGHTS = 100_000  # numbers in all weight matrices of a variant that the page computes
 UNPRINTED = "unheard"  # a word without a vector in document 002
 SAMPLE_LENGTHS = (3, 4)  # words of two sample texts, for the sentence and the second sentence
-GROWTH = {2: "N", 4: "M"}  # words added to each sample; an axis that grows as much has this letter
+GROWTH = {2: "N", 4: "M"}  # words added to a sample: the letter of the axes that grow by as many
 
 
 class PageWalk(NamedTuple):

@@ -19,7 +19,7 @@ from heedful.views.explorer.wire import packed
 from heedful.views.number_format import WorkedExample
 from heedful.views.walk.terminal_pages import has_query_rows
 
-BYTES = 3_400_000  # of numbers in the page, four bytes each; base64 needs a third more
+BYTES = 3_400_000  # size of all numbers in the page, four bytes each; base64 adds a third
 LEAST = 8  # rows or columns that are always stored
 FORMULAS = 8_000  # numbers per stage that are stored with their formula
 ANSWERS = 3  # answers whose likeliest tokens are stored
@@ -159,7 +159,7 @@ def _cost(stage: Stage) -> int:
 
 
 def _stored_indices(walk: Explanation, stage: Stage, region: Region) -> dict[str, Any]:
-    """Return the stored rows and columns (if not all are), and the tokens of stored columns."""
+    """Return the rows and columns that are stored if only some are, and a vocabulary's tokens."""
     data: dict[str, Any] = {}
     sizes = stage.shape[-2:]
     for name, indices, size in zip(region._fields, region, sizes, strict=True):

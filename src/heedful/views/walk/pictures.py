@@ -29,7 +29,7 @@ class Picture(NamedTuple):
 def draw(
     explanation: Explanation, folder: Path, suffix: str = "png", *, overwrite: bool = False
 ) -> list[Path]:
-    """Save the pictures of each group of steps; save none if any file exists already.
+    """Save the pictures of each group of steps; save none if a file exists, unless `overwrite`.
 
     Args:
         explanation: the explanation of a text.
@@ -119,7 +119,7 @@ def _attention(
 def _residual(
     explanation: Explanation, section: Section, previous: Stage | None, kind: str, file: str
 ) -> Iterator[Picture]:
-    """Yield one picture if there is a residual sum: input, output, their sum, the norm after it."""
+    """Yield one picture of a residual sum, if any: input, output, sum, and a norm after the sum."""
     output = section.of_kind(kind)
     after = () if output is None else section.stages[section.stages.index(output) :]
     if previous is not None and len(after) > 1:

@@ -124,7 +124,7 @@ class Page:
         self._print(words, *arrange(blocks, self.room), self._example(stages[0], self.room))
 
     def print_answers(self, answers: Sequence[Answer]) -> None:
-        """Print the likeliest tokens of each answer, or why the model has none."""
+        """Print the likeliest tokens of each answer, or why there is no answer."""
         walk = self.explanation
         if len(answers) > FEW:
             self._print_head(f"likeliest {walk.predicted} each token", f"{len(answers):,}")
@@ -151,7 +151,7 @@ class Page:
             self._print_line(line, margin)
 
     def _print_brief(self, stage: Stage) -> bool:
-        """Print a stage of token ids as a list, or a block as one line; return whether it did."""
+        """Print token ids as a list, or a block as one line; return False for any other stage."""
         if stage.columns == "id":
             self._print_head("tokens and their ids", f"{stage.shape[0]:,}")
             indices = [index for index in _listed(stage.shape[0]) if index is not None]

@@ -95,7 +95,7 @@ class TokenPage(Page):
             share = max(0.0, 1 - sum(self._numbers(stage, keys)))
             self.write(f"… and {omitted:,} others, whose weights sum to {share:.4f}", "dim")
         elif omitted:
-            self.write(f"… the keys with the largest weights; {omitted:,} others", "dim")
+            self.write(f"… and {omitted:,} others, whose weights are smaller", "dim")
 
     def _print_products(self, stage: Stage, columns: Sequence[int], labels: Labels) -> None:
         numbers = self._numbers(stage, columns)
