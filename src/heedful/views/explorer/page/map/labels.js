@@ -4,7 +4,7 @@
 /** @import { Place } from "./viewport.js" */
 
 /**
- * A label at an edge: on the left for rows; above, rotated by 90°, for columns.
+ * A label at an edge: left of a row, or above a column. The name of a column is rotated by 90°.
  * @typedef {object} Label
  * @property {Axis} axis
  * @property {number} index the token's index
@@ -25,12 +25,12 @@
  * @returns {number}
  */
 
-const LINE = 11; // pixels between the labels of neighbouring tokens
-const APART = { queries: 30, keys: 58 }; // pixels between labels of round indices
+const LINE = 11; // minimum pixels between the labels of neighbouring tokens
+const APART = { queries: 30, keys: 58 }; // minimum pixels between labels of round indices
 const NAME = 12; // the largest font size of a name
 export const NUMBER = 10; // the font size of an index
 const GAP = 7; // pixels between a label and the map
-const LONGEST = 60; // maximum number of characters of a name
+const LONGEST = 60; // maximum number of characters of a truncated name
 
 /**
  * @param {Place} place
