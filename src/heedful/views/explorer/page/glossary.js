@@ -32,7 +32,7 @@ const DEFINITIONS = {
   "half precision": "Stored in 16 bits: accurate to about three digits.",
   proved: "These weights times the values reproduce the output of the model's attention.",
   unproved: "The weights could not be compared with the output of the model's attention.",
-  refuted: "The computed weights do not reproduce the output of the model's attention, so none are shown.",
+  refuted: "The weights do not reproduce the output of the model's attention, so none are shown.",
   told: "The model's layer or the user specified which axes are sequences, heads, queries and keys.",
   verified: "Changing the inputs showed which axes are sequences, heads, queries and keys.",
   usual:
