@@ -27,7 +27,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-ALLOWED_SITES = (None, "same-origin", "none")  # allowed headers Sec-Fetch-Site; None: no header
+ALLOWED_SITES = (None, "same-origin", "none")  # allowed Sec-Fetch-Site headers; None: no header
 
 
 class Guard:

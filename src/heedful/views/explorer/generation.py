@@ -42,7 +42,7 @@ from heedful.views.explorer.request import Request
 from heedful.views.explorer.wire import packed
 
 ALTERNATIVES = 10  # likely tokens that are listed besides the chosen one
-UNWATCHED = 20.0  # seconds until a generation stops; many, since a hidden tab polls slowly
+UNWATCHED = 20.0  # seconds without a request for the status; a hidden tab polls slowly
 ACTIONS = ("begin", "on", "stop", "choose")
 
 
@@ -142,7 +142,7 @@ class Generation:
         return packed(about, chances=torch.tensor(text.chances, dtype=torch.float32, device="cpu"))
 
     def alternatives(self, position: Any) -> bytes:
-        """Return the likeliest other tokens at a position of the text, and their probabilities.
+        """Return the likeliest alternatives to the token at a position, and their probabilities.
 
         Raises:
             ArgumentError: a position in the prompt, or a position beyond the next token.

@@ -1,4 +1,4 @@
-// The names of queries and keys, fetched in pages; invisible characters are shown as signs.
+// The names of queries and keys, fetched in pages of names. Signs stand for invisible characters.
 import { html, signal } from "./html.js";
 
 /** @import { Axis, Source } from "./types.js" */
@@ -118,7 +118,7 @@ export class Tokens {
       this.pages.set(id, { tokens: answer.tokens ?? null, cut: answer.cut ?? {} });
       this.version.value++;
     } catch (error) {
-      this.pages.delete(id); // so that the page is requested again
+      this.pages.delete(id); // so that these names are requested again
       throw error;
     }
   }

@@ -1,5 +1,5 @@
-// A grid of small pictures of all heads, with a new row for each call unless they are sorted. A single canvas, as large as the visible
-// part, is repainted on scrolling, so that thousands of heads stay fast.
+// A grid of small pictures of all heads; unless the heads are sorted, each call begins a new row. One
+// canvas, as large as the visible part, is repainted on scrolling: thousands of heads stay fast.
 import { html, useEffect, useRef, useState } from "../html.js";
 import { nearest, prepareCanvas, useKeyboardCursor, useWidth } from "../list_navigation.js";
 import { paintPixels, share, table } from "../map/colours.js";

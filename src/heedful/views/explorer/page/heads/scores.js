@@ -80,7 +80,7 @@ export class Heads {
     if (!this.busy) this.work();
   }
 
-  /** Ask one question after the other, so that a more urgent question waits for at most one. */
+  /** Ask one question after the other, so that an urgent question waits for at most one other question. */
   async work() {
     this.busy = true;
     for (let next = this.next(); next && !this.ended; next = this.next()) {
