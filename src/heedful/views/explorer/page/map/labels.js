@@ -11,7 +11,7 @@
  * @property {string} name truncated to fit; empty if only the index is shown
  * @property {string} number the index as text
  * @property {number} size the font size of the name, in pixels
- * @property {number} x the end of the label that is next to the map, in CSS pixels
+ * @property {number} x the place of the label's end next to the map, in CSS pixels
  * @property {number} y
  * @property {boolean} isTurned
  * @property {"" | "chosen" | "highlighted"} kind
@@ -137,7 +137,7 @@ export function drawLabels(context, labels, ink, measure) {
     context.save();
     context.translate(label.x, label.y);
     if (label.axis === "keys" && label.isTurned) context.rotate(-Math.PI / 2);
-    // the map is to the right of a row's label and, after the rotation, to the left of a column's
+    // the map is to the right of a row's label and, after the rotation, to the left of a column's label
     const toLeft = label.axis === "queries";
     const number = measure(label.number, NUMBER);
     const name = label.name ? measure(label.name, label.size) : 0;
