@@ -1,8 +1,8 @@
 """Access control of the server: only a browser that has the secret gets a response.
 
-The first address contains the secret. The browser then stores it in a cookie that no other site can
-send. The checks of the headers Host and Origin keep out domains that resolve to 127.0.0.1, and
-pages from other ports.
+The printed address contains the secret. The server answers it with a cookie that stores the secret,
+and that requests from other sites do not carry. The checks of the headers Host and Origin keep out
+domains that resolve to 127.0.0.1, and pages from other ports.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-ALLOWED_SITES = (None, "same-origin", "none")  # of the header Sec-Fetch-Site, if any
+ALLOWED_SITES = (None, "same-origin", "none")  # allowed Sec-Fetch-Site headers; None: no header
 
 
 class Guard:
@@ -42,7 +42,7 @@ class Guard:
     def __init__(self, app: ASGIApp, port: int, secret: str) -> None:
         self.app, self.secret = app, secret
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        self._cookie = f"heedful-{port}"  # all ports of a host share its cookies
+        self._cookie = f"heedful-{port}"  # has the port, because all ports of a host share cookies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it; add `HEADERS` to every response."""

@@ -1,7 +1,7 @@
 """The catalogue of a page: named recordings, their texts, and the calls of each text.
 
-A recording is complete, or its only text is live, that is, still being generated. A live text has
-a list of calls for each of its lengths so far.
+A recording is complete, or has a single live text, that is, a text that a model generates in the
+page. A live text has a list of calls for each length that it has had so far.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from heedful.views.explorer.continuation import LiveText
 
 TITLE_LENGTH = 40  # characters
-CACHED_LENGTHS = 4  # cached lists of calls of a live text: a page requests the newest
+CACHED_LENGTHS = 4  # cached lists of calls per live text: a page requests the newest
 
-Selection = tuple[list[int] | None, list[int] | None]  # numbers of layers, of heads; None: all
+Selection = tuple[list[int] | None, list[int] | None]  # numbers of layers, and of heads; None: all
 
 
 class TrainingStep(NamedTuple):
-    """A recording made during training: its index, the number of steps so far, and the losses.
+    """A recording made during training: its index, the number of steps before it, and the losses.
 
-    `training` is the mean training loss. `validation` is the latest validation loss, computed at
-    step `validated`. Losses are in nats per token, and None before the first.
+    `training` is the latest mean training loss. `validation` is the latest validation loss, of the
+    step `validated`. A loss is in nats per token, or None if none was computed before.
     """
 
     recording: int
@@ -58,7 +58,7 @@ class _Complete:
 
 
 class _Live:
-    """A text that is being generated; its calls for any of its lengths so far."""
+    """A live text, with its calls for any length that it has had so far."""
 
     def __init__(self, source: LiveText, selection: Selection) -> None:
         self.source = source
@@ -86,13 +86,13 @@ class Catalogue:
         heads: list[int] | None = None,
         segments: SegmentSpecs | None = None,
     ) -> None:
-        """Select layers and heads of the recordings; mark segments in the texts that they fit.
+        """Select layers and heads of the recordings; mark `segments` in each text that they fit.
 
         `layers` and `heads` are the model's numbers, default all. `segments` has the form that
         `Sequence.segments` takes.
 
         Raises:
-            ArgumentError: a layer or head that was not recorded, or a segment that fits no text.
+            ArgumentError: unrecorded layers or heads, or segments that fit no text of a recording.
         """
         self._selection = layers, heads
         self.training_steps: list[TrainingStep] = []  # for the recordings of a training run
@@ -103,7 +103,7 @@ class Catalogue:
                 _mark(texts, segments)
 
     def add(self, name: str, recording: Recording) -> list[Text]:
-        """Add a recording and return its texts. If the name exists, it gets a number appended."""
+        """Add a recording and return its texts. If the name is in use, append a number to it."""
         source = _Complete(recording, self._selection)
         self._sources[self._unused(name)] = source
         return source.texts
@@ -130,7 +130,7 @@ class Catalogue:
         ]
 
     def calls(self) -> list[tuple[Indices, Call]]:
-        """Return every call of the complete recordings, with its indices."""
+        """Return every call of the complete recordings, each with its indices."""
         return [
             ((r, t, c), call)
             for r, source in enumerate(self._sources.values())
@@ -143,7 +143,7 @@ class Catalogue:
         """Return a recording of the first `tokens` tokens of a live text.
 
         Raises:
-            ArgumentError: an index out of range, or that of a complete recording.
+            ArgumentError: an index or `tokens` out of range, or the index of a complete recording.
         """
         source = self._source(index)
         if isinstance(source, _Complete):
@@ -151,10 +151,10 @@ class Catalogue:
         return source.source.recording(tokens)
 
     def call(self, recording: int, text: int, call: int, tokens: int | None = None) -> Call:
-        """Return a call by its indices; `tokens` is for a live text only.
+        """Return a call by its indices; `tokens` is required for a live text, and only for that.
 
         Raises:
-            ArgumentError: an index out of range.
+            ArgumentError: an index out of range, or `tokens` that is missing or superfluous.
         """
         calls = self._text(recording, text, tokens).calls
         return calls[_check_index("call", call, len(calls))]
@@ -162,7 +162,7 @@ class Catalogue:
     def scored(
         self, recording: int, text: int, call: int, tokens: int | None = None
     ) -> tuple[Call, ChanceScores]:
-        """Return a call with reliable token ids only, and its text's chance scores; see `call`."""
+        """Return a call with reliable token ids only, and the cache of its text's chance scores."""
         source = self._text(recording, text, tokens)
         return source.scored[_check_index("call", call, len(source.calls))], source.chance_scores
 
@@ -194,7 +194,7 @@ def _mark(texts: list[Text], segments: SegmentSpecs) -> None:
     """Mark the segments in each text that they fit.
 
     Raises:
-        ArgumentError: they fit no text.
+        ArgumentError: the segments fit none of the texts.
     """
     errors = []
     for text in texts:

@@ -1,7 +1,7 @@
 """Token-by-token continuation of a text by a GPT, an encoder–decoder or a transformers model.
 
-A cache stores keys and values, so the model reads each token once. When the user chooses another
-token, the cache is truncated to the tokens before it.
+A cache stores keys and values, so the model reads each token once. When the user replaces a token,
+the cache is cut to the tokens before that token.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from heedful.views.explorer.text import Text
 class Continuation(ABC):
     """A model that continues a text, with the cache of the text so far.
 
-    model: the model to record. ids: the token ids of the prompt. ends: the token ids that end a
-    text. size: the vocabulary size. context_length: the maximum number of tokens; None: unlimited.
+    model: the model to record. ids: the first token ids, of the prompt or of an encoder–decoder's
+    target. ends: ids that end a text. size: the vocabulary size. context_length: None if unlimited.
     """
 
     model: nn.Module
@@ -44,7 +44,7 @@ class Continuation(ABC):
 
     @abstractmethod
     def cut(self, length: int, capacity: int) -> bool:
-        """Cut the cache to `length` tokens, with room for `capacity`; False if it is cleared."""
+        """Cut the cache to `length` tokens, with room for `capacity`; return False if cleared."""
 
     @abstractmethod
     def name_tokens(self, recording: Recording, pieces: list[str]) -> None:
@@ -55,7 +55,7 @@ def continuation(loaded: LoadedModel, prompt: str) -> Continuation:
     """Return the continuation of a prompt, which may be empty.
 
     Raises:
-        ArgumentError: a model that continues no text.
+        ArgumentError: a model that continues no text, or that cannot start from an empty prompt.
         TextError: a prompt that is longer than the context.
     """
     if isinstance(loaded, LoadedGPT):
@@ -182,14 +182,14 @@ def _end_ids(writer: Any) -> frozenset[int]:
 
 @dataclass
 class LiveText:
-    """A text that is being generated, and its calls at each length that it has had.
+    """A text that a model generates, and its calls at each length that it has had.
 
     name: the title. prompt_text: the prompt. loaded: the model. continuation: the model with its
-    cache. prompt: the number of prompt tokens. growing: the recorded calls. ids, pieces: the token
-    ids, and the names of those named so far. likely: for each token after the prompt, and for the
-    next token, the likeliest tokens and their probabilities, before temperature and filters.
+    cache. prompt: the number of prompt tokens. growing: the recorded calls. ids: the token ids.
+    pieces: the token names that were computed so far. likely: for each token after the prompt, and
+    for the next token, the likeliest tokens and their probabilities before temperature and filters.
     chances: the probabilities of the tokens after the prompt. logits: (1, V), for the next token.
-    number: the index of its recording in the catalogue.
+    number: the index of the recording in the catalogue.
     """
 
     name: str
@@ -222,14 +222,14 @@ class LiveText:
         return self.prompt_text == prompt and len(self.ids) == self.prompt
 
     def recording(self, tokens: int) -> Recording:
-        """Return a recording of a single pass on the first `tokens` tokens."""
+        """Return a recording of the first `tokens` tokens, as if recorded in one pass."""
         self.pieces += self.loaded.pieces(self.ids[len(self.pieces) :])
         recording = self.growing.recording(tokens)
         self.continuation.name_tokens(recording, self.pieces[:tokens])
         return recording
 
     def text(self, tokens: int) -> Text:
-        """Return the calls on the first `tokens` tokens.
+        """Return the first `tokens` tokens as a text with its calls.
 
         Raises:
             ArgumentError: `tokens` is less than 1, or more than the tokens so far.

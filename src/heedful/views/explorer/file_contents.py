@@ -1,7 +1,7 @@
 """The data that every standalone page has: texts, tokens, images, thumbnails and scores.
 
-The data consists of parts in the format of `wire.packed`, each after its length. All parts are
-deflated together. Data that several calls share, such as tokens, is stored once.
+The data consists of parts in the format of `wire.packed`; before each part stands its length. All
+parts are deflated together. Data that several calls share, such as tokens, is stored once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from heedful.views.explorer.stored_inputs import StoredInputs
 from heedful.views.explorer.text import image_axes, image_data, image_of, image_size
 from heedful.views.explorer.wire import packed, unpacked
 
-THUMBNAILS = 0.25  # share of the file's limit above which thumbnails become smaller
+THUMBNAILS = 0.25  # share of the file's limit; thumbnails that need more become smaller
 
 
 class Head(NamedTuple):
@@ -63,7 +63,7 @@ class FileContents:
     Args:
         catalogue: the recordings to show.
         room: the limit of the file in bytes, which sets the size of images and thumbnails.
-        bits: the bits per number of queries and keys.
+        bits: how many bits each number of a query or key takes.
         progress: called with the completed share, 0 to 1.
     """
 
@@ -91,7 +91,7 @@ class FileContents:
             completed += size
 
     def deflated(self, file: dict[str, Any]) -> bytes:
-        """Return all parts, deflated; the last describes the page, and has `file` as a field."""
+        """Return all parts, deflated; the last part describes the page and has the field `file`."""
         about, _ = unpacked(Handlers(self.catalogue).about())
         deflate, pieces = zlib.compressobj(6), []
         for part in (*self._parts.parts, packed({"part": "about", **about, "file": file})):
@@ -99,7 +99,7 @@ class FileContents:
         return b"".join(pieces) + deflate.flush()
 
     def _side(self, room: float) -> int:
-        """Return the maximum side of a thumbnail in pixels; smaller for thousands of heads."""
+        """Return the maximum side of a thumbnail in pixels; the more heads, the smaller."""
         heads = sum(call.shape[0] for _, call in self._calls)
         sides = (SMALL, SMALL // 2, SMALL // 4)
         return next((side for side in sides if 2 * heads * side**2 <= THUMBNAILS * room), sides[-1])

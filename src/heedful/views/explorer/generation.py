@@ -1,4 +1,4 @@
-"""Generation in the page: a model continues a text, token by token, while the page shows its maps.
+"""Generation in the page: a model adds tokens to a text while the page shows the text's maps.
 
 A call of a live text has four indices, "r.t.c.T": recording, text, call and number of tokens. The
 rows of a causal map never change, so the map of the first T tokens does not depend on later tokens.
@@ -6,11 +6,11 @@ A response for T tokens can thus be cached, and may arrive late. The page polls 
 number of tokens. If the user chooses another token, a new recording starts with the rows before
 that token. The old recording remains.
 
-A server has one generation at a time. If a second tab starts another, the first ends and remains as
-a recording. Both tabs get the status of the new one. A generation stops `UNWATCHED` seconds after
-the last request.
+A server has one generation at a time. If a second tab starts a generation, the first one ends, and
+its text remains as a recording. Both tabs get the status of the new generation. A generation stops
+`UNWATCHED` seconds after the last request for its status.
 
-Each start and each choice of a token resets the random generator to the seed. So the text continues
+Each start and each choice of a token resets the random generator to the seed, so the text continues
 as `heedful generate` would continue it, with the same seed and options.
 """
 
@@ -42,7 +42,7 @@ from heedful.views.explorer.request import Request
 from heedful.views.explorer.wire import packed
 
 ALTERNATIVES = 10  # likely tokens that are listed besides the chosen one
-UNWATCHED = 20.0  # seconds without a request until generation stops: a hidden tab polls slowly
+UNWATCHED = 20.0  # seconds without a request for the status; a hidden tab polls slowly
 ACTIONS = ("begin", "on", "stop", "choose")
 
 
@@ -75,7 +75,7 @@ class Generation:
     Raises:
         ArgumentError: a model that continues no text.
         TextError: a prompt that is longer than the context.
-        RunError: a model without recordable attention.
+        RunError: a model without attention that can be recorded as the text grows.
     """
 
     def __init__(self, loaded: LoadedModel, catalogue: Catalogue, prompt: str = "") -> None:
@@ -142,10 +142,10 @@ class Generation:
         return packed(about, chances=torch.tensor(text.chances, dtype=torch.float32, device="cpu"))
 
     def alternatives(self, position: Any) -> bytes:
-        """Return the likeliest tokens at a position, except its token, and their probabilities.
+        """Return the likeliest alternatives to the token at a position, and their probabilities.
 
         Raises:
-            ArgumentError: a position in the prompt, or after that of the next token.
+            ArgumentError: a position in the prompt, or a position beyond the next token.
         """
         ids, chances = self._likely(position)
         chosen = self._text.ids[position] if position < len(self._text.ids) else None
@@ -193,7 +193,7 @@ class Generation:
         self._text, self._why, self._generator = text, "", None
 
     def _run(self, options: GenerationOptions) -> None:
-        """Start or resume; another seed or sampling option resets the random generator."""
+        """Start or resume generating; a new seed or sampling option resets the random generator."""
         changed = options.sampling != self._sampling
         if self._generator is None or changed or options.seed not in (None, self._seed):
             begins = len(self._text.ids) == self._text.prompt
@@ -255,13 +255,13 @@ class Generation:
         return limit is not None and len(self._text.ids) >= limit
 
     def _read(self, text: LiveText, ids: list[int]) -> None:
-        """Run the model on new tokens in a new recording, and append them."""
+        """Append tokens as `_append` does, within a new recording."""
         with torch.inference_mode(), record(text.continuation.model) as recording:
             self._append(text, ids, recording)
         text.growing.missed |= recording.missed
 
     def _append(self, text: LiveText, ids: list[int], recording: Recording) -> None:
-        """Run the model on new tokens, and store their rows and the logits of the next token."""
+        """Append tokens: run the model on them, store their rows and the next token's logits."""
         model, growing = text.continuation, text.growing
         device = next(model.model.parameters()).device
         logits = model.logits(_row([*text.ids, *ids]).to(device))[:, : model.size]
@@ -286,7 +286,7 @@ def recording_file(catalogue: Catalogue, request: Request) -> bytes:
     """Return a live text as a recording file; the fourth index is the number of tokens.
 
     Raises:
-        ArgumentError: indices without a number of tokens.
+        ArgumentError: indices without a number of tokens, out of range, or of a complete recording.
     """
     indices = request.indices()
     if len(indices) != 4:

@@ -1,8 +1,8 @@
 """The handlers of a page's requests about recordings; each returns a response in bytes.
 
-The field `word` of a response is "exact", "sampled" (computed from some of the queries), "half
-precision" or "not computed yet". While a job computes the exact numbers, `done` is its completed
-share. If the job failed, `note` is its error. Indices start from 0; heads have the model's numbers.
+The field `word` of a response is the precision of its numbers: "exact", "sampled" (from some of the
+queries), "half precision" or "not computed yet". While a job computes the exact numbers, `done` is
+the job's completed share. If the job failed, `note` is its error. Heads have the model's numbers.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from heedful.views.explorer.text import image_data, image_of
 from heedful.views.explorer.tiles import Pyramid, Tile
 from heedful.views.explorer.wire import packed
 
-WHOLE_ROWS = 1 << 26  # up to so many weights, rows are computed at once, without sums
-TOKENS, PART, RIVALS, STRONGEST = 4096, 1 << 20, 8, 1000  # per response, at most
-LONGEST = 200  # characters of a token that are sent; the page shows its full length
+WHOLE_ROWS = 1 << 26  # rows of up to so many weights are computed at once, without stored sums
+TOKENS, PART, RIVALS, STRONGEST = 4096, 1 << 20, 8, 1000  # limits of a response
+LONGEST = 200  # characters of a token that are sent, besides the number of all characters
 MATCHES = 1000  # search results that are sent
 SAMPLED = 64  # queries of a sampled column
-JOBS, TILES = 4000, 64  # cached jobs, of some kilobytes each, and cached sampled tiles
+JOBS, TILES = 4000, 64  # cached jobs (of some kilobytes each); cached sampled tiles
 PYRAMIDS = 4  # cached pyramids: at 131,072 tokens, each takes 64 MB
 TERMS = ("product", "scaled", "capped", "bias", "score", "log_sum_exp", "weight", "sink")
 
@@ -98,7 +98,7 @@ class Handlers:
     def find(self, request: Request) -> bytes:
         """Return the number of tokens that contain a text, and the first `MATCHES` positions.
 
-        Case is ignored. Tokens that equal the text, apart from white space, come first.
+        Case is ignored. Tokens that equal the text, apart from white space at the ends, come first.
         """
         indices, axis, _ = self._axis(request)
         text = request.text("text").casefold()
@@ -111,19 +111,19 @@ class Handlers:
         )
 
     def small(self, request: Request) -> bytes:
-        """Return the thumbnail of each head: (H, r, c), the largest weight of each cell."""
+        """Return the thumbnail of each head: (H, r, c), the largest weight in each pixel."""
         overview = self._overview(request.indices())
         overview.call.checked_inputs()
         return packed(self._status(overview), maps=overview.maps())
 
     def scores(self, request: Request) -> bytes:
-        """Return the kind and scores of each head; for a long call, first none, then sampled."""
+        """Return the kind and scores of each head; in a long call, first none, then samples."""
         overview = self._overview(request.indices())
         kinds, scores = overview.heads()
         return packed({**self._status(overview), "kinds": kinds}, **scores)
 
     def tile(self, request: Request) -> bytes:
-        """Return the pixels of a tile: exact if it is small or its pyramid has it, else sampled."""
+        """Return the pixels of a tile: exact if cheap or computed by a job before, else sampled."""
         indices, call = self._call(request)
         head, level, row, column = request.numbers("place", 4)
         if head not in call.heads:
@@ -168,7 +168,7 @@ class Handlers:
         return packed(self._status(*sums), weights=weights)
 
     def part(self, request: Request) -> bytes:
-        """Return the weights of a region, (n, m), and an array of 0 where masked, else 1."""
+        """Return the weights of a region, (n, m), and an array that is 0 where masked, else 1."""
         indices, call = self._call(request)
         head, queries, keys = _region(request, call)
         if len(queries) * len(keys) > PART:
@@ -220,8 +220,8 @@ class Handlers:
         """Return the segment shares of each head of a call, or the progress of their job.
 
         The parameter `keys` lists the segments of the keys, as in 0-40,50-60;60-80. In
-        cross-attention, `queries` lists those of the queries. If some tokens are in no segment,
-        they form the last one.
+        cross-attention, `queries` lists the segments of the queries. Tokens that are in no segment
+        form an additional last segment.
         """
         indices, call = self._call(request)
         _, N, M = call.shape
@@ -258,7 +258,7 @@ class Handlers:
         return self._overviews[indices]
 
     def _missing_sums(self, indices: Indices, heads: list[int], queries: range) -> list[Job]:
-        """Return the jobs that must compute the row sums before weights of these rows are fast."""
+        """Return the unfinished jobs whose log-sum-exps make weights of these rows fast."""
         call = self.catalogue.call(*indices)
         if len(heads) * len(queries) * call.shape[2] <= WHOLE_ROWS:
             return []

@@ -1,11 +1,11 @@
-"""The thread that answers requests, newest first, and runs background jobs while none waits.
+"""The thread that answers requests, the newest first, and runs background jobs between requests.
 
 While the user pans a map, the page requests tiles faster than they are computed, and only the
-latest are visible. So the newest request runs first, and a cancelled request never runs.
+latest tiles are visible. So the newest request runs first, and a cancelled request never runs.
 
 Background jobs run in steps, so that a request waits for one step at most. Jobs for a visible map
-run first, the newest before the others. Jobs for head scores run after them, in the order of their
-requests. If a job fails, it stores its error message, and the page keeps the sampled numbers.
+run first, the newest of them before the older ones. Jobs for head scores run last, in the order of
+the requests. If a job fails, it stores its error message, and the page keeps the sampled numbers.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Job(ABC):
     def run_steps(self, may_continue: Callable[[], bool] = lambda: True) -> bool:
         """Run steps while `may_continue()` is true; the next call resumes. Return `is_complete`.
 
-        If a step raises an exception, `error` stores its message, and it is raised again.
+        If a step raises an exception, `error` stores its message, and `run_steps` raises it.
         """
         if self._steps is None:
             self._steps = self.steps()
@@ -91,12 +91,12 @@ class Job(ABC):
 
     @property
     def status(self) -> dict[str, object]:
-        """The fields of a response: the completed share (1 after an error), and any error."""
+        """The job's fields of a response: the completed share (1 after an error), and any error."""
         return {"note": self.error, "done": 1.0} if self.error else {"done": self.fraction_done}
 
 
 def bands(queries: range, width: int, weights: int) -> Iterator[tuple[float, range]]:
-    """Yield runs of rows with at most `weights` weights, each with the share of rows up to its end.
+    """Yield runs of rows, of up to `weights` weights each, with the share of rows up to their end.
 
     >>> list(bands(range(5), 10, 20))
     [(0.4, range(0, 2)), (0.8, range(2, 4)), (1.0, range(4, 5))]
@@ -137,7 +137,7 @@ class Background:
             return False
         job = self._visible[-1] if self._visible else self._queued[0]
         is_over = True  # also if the job raises
-        with errors_to(lambda _: None), _spare_core():  # the job stores it for responses
+        with errors_to(lambda _: None), _spare_core():  # the job has stored the error
             job.run_steps(may_continue)
             is_over = job.is_complete or bool(job.error)
         if is_over:
@@ -173,8 +173,8 @@ class Worker:
     """A thread with a stack of requests.
 
     Args:
-        idle: background work. It is called while no request waits, after `IDLE_DELAY`, and again
-            without a pause if it returned True.
+        idle: background work. While no request waits, it is called `IDLE_DELAY` after the last
+            request, and again without a pause if it returned True.
         watched: work that a page watches. It is called like `idle`, but first and without delay.
     """
 
@@ -186,7 +186,7 @@ class Worker:
         self._thread.start()
 
     def submit(self, work: Callable[[], Any]) -> Future:
-        """Return a future of the result of `work()` or its error; the future can be cancelled."""
+        """Return a future that gets the result or the error of `work()`; it can be cancelled."""
         future: Future = Future()
         with self._changed:
             if self._ended:

@@ -1,7 +1,7 @@
 """The page as one standalone file, which opens in any browser without a network.
 
-The page computes the weights of a head from its query, key and log-sum-exps. As many heads have
-these as the size limit allows; every head has a thumbnail and scores (`file_contents.py`).
+The page computes the weights of a head from its query, key and log-sum-exps. Only as many heads as
+the size limit allows have these; every head has a thumbnail and scores (`file_contents.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RESERVED = 4096  # bytes for the description of the file
 
 
 class FileSummary(NamedTuple):
-    """The size of a file in bytes, and sentences that state which weights it can compute."""
+    """The size of a file in bytes, and sentences that state which weights the page can compute."""
 
     bytes: int
     sentences: str
@@ -89,7 +89,7 @@ def write(
 
 
 def _bits(catalogue: Catalogue, room: int) -> int:
-    """Return the bits per number: 32 if they need little room, else 16 if all heads fit, or 15."""
+    """Return the bits per number: 32 if they take little room, 16 if all heads fit, else 15."""
     calls = [call for _, call in catalogue.calls()]
     needed = {bits: sum(size_of(call, bits) for call in calls) for bits in (SINGLE, 16)}
     if needed[SINGLE] <= room / 4:
@@ -124,7 +124,7 @@ def _write_inputs(
 
 
 def _about(contents: FileContents, stored: list[Head], bits: int) -> dict[str, Any]:
-    """Return the description of the file: for which heads it has weights, and how exact."""
+    """Return sentences on how many heads have weights, and the error of rounded weights."""
     inputs = [contents.inputs[indices] for indices in {head.indices for head in stored}]
     deviation = 0.0 if bits == SINGLE else max((entry.difference for entry in inputs), default=0.0)
     count, sentences = len(contents.heads), []
@@ -133,8 +133,8 @@ def _about(contents: FileContents, stored: list[Head], bits: int) -> dict[str, A
                          "the page gives the reason for each.")  # fmt: skip
     if len(stored) < count:
         sentences.append(
-            f"This page computes the weights of {len(stored):,} of {count:,} heads; the rest have "
-            "a thumbnail and scores. A larger --limit adds heads; the recording has every weight."
+            f"This page computes the weights of {len(stored):,} of {count:,} heads; the others have"
+            " a thumbnail and scores. A larger --limit adds heads; the recording has every weight."
         )
     elif count:
         sentences.append("This page computes every weight.")

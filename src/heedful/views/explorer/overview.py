@@ -1,6 +1,6 @@
 """The overview of a call: a thumbnail and the scores of each head.
 
-Both are first estimated from a sample of the queries, then computed exactly, head by head.
+In a long call, both are first estimated from some of the queries, then computed head by head.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Overview(Job):
             self.fraction_done, self.is_complete = 1.0, True
 
     def maps(self) -> Tensor:
-        """Return the thumbnails, (H, r, c): the maximum of each cell; sampled until complete."""
+        """Return the thumbnails, (H, r, c), of the maximum per pixel; sampled until complete."""
         if self._maps is None:
             self._maps = self._sampled()
         return self._maps
@@ -59,7 +59,7 @@ class Overview(Job):
         """Return the kind of each head and its numbers; "" and NaN for heads not yet scored.
 
         The numbers are the scores and means by name. For each score, "chance …" is its expectation
-        if the keys are shuffled, and "queries …" is the number of queries that it averages over.
+        if each row is shuffled, and "queries …" is the number of queries that it averages over.
         """
         kinds, numbers = head_data(self.call, self._numbers)
         pairs = zip(kinds, self._has_scores, strict=True)
@@ -130,11 +130,11 @@ def head_data(
 
 
 class Thumbnails(Statistic):
-    """Thumbnails of heads as a statistic over blocks of weights: (H, r, c), the maximum per cell.
+    """Thumbnails of heads as a statistic over blocks of weights: (H, r, c), the maximum per pixel.
 
     Args:
         call: the call.
-        side: the maximum side of a thumbnail, in pixels.
+        side: the maximum side of a thumbnail, in pixels. A pixel covers a cell of weights.
     """
 
     def __init__(self, call: Call, side: int = SMALL) -> None:

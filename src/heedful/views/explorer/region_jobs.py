@@ -1,7 +1,7 @@
 """Background jobs on parts of a call: log-sum-exps, largest weights and segment shares.
 
-A segment share is the weight of a query on the keys of a segment, averaged over the queries of a
-segment, as in `recording.segments`. A long call has no shares until its job has completed.
+The share of two segments is the total weight of a query of the first on the keys of the second,
+averaged over these queries (`recording.segments`). A long call has no shares before its job ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from heedful.views.explorer.tiles import visible_keys
 BAND = 1 << 22  # weights per step
 SAMPLED = 1 << 23  # maximum number of weights that are searched at once
 FEW = 1 << 23  # maximum number of weights of a call whose shares are computed at once
-MAX_PROGRESS = 0.999  # until the job is complete
+MAX_PROGRESS = 0.999  # the largest progress before the job is complete
 
 Cell = tuple[float, int, int]  # a weight, its query and its key
 Segments = list[list[range]]  # the ranges of each segment
@@ -34,7 +34,7 @@ class Sums(Job):
         self.call, self.head, self.queries = call, head, queries
 
     def steps(self) -> Iterator[None]:
-        """Compute the sums run after run of rows; the call caches them."""
+        """Compute the log-sum-exps of one run of rows after the other; the call caches them."""
         for share, run in bands(self.queries, self.call.shape[2], BAND):
             self.call.log_sum_exp(self.head, queries=as_slice(run))
             self.fraction_done = share
@@ -64,7 +64,7 @@ class Strongest(Job):
         return self._sampled
 
     def steps(self) -> Iterator[None]:
-        """Search run after run of rows."""
+        """Search one run of rows after the other."""
         for share, run in bands(self.queries, self._width, BAND):
             keys = visible_keys(self.call, run, self.keys, 1)
             self._best = _largest(self._best + self._largest_of(list(run), keys), self.count)
@@ -100,11 +100,11 @@ def _largest(cells: list[Cell], count: int) -> list[Cell]:
 class Shares(Job):
     """The segment shares of the heads of a call.
 
-    arrays: share and chance, (H, A, B), learned and queries, (H, A), as in `ops.segments`; keys,
-    (B,), the number of keys. Empty until complete.
+    `arrays` is empty until the job is complete. It then has share and chance (H, A, B), learned and
+    queries (H, A), as in `ops.segments`, and keys (B,), the number of keys of each segment.
 
     Args:
-        call: the call; raises if it was refuted.
+        call: the call; a refuted call raises an error.
         queries, keys: boolean segment masks, (A, N) and (B, M).
     """
 
@@ -117,7 +117,7 @@ class Shares(Job):
             self.run_steps()
 
     def steps(self) -> Iterator[None]:
-        """Gather the shares head by head, run after run of rows."""
+        """Gather the shares head by head, in each head one run of rows after the other."""
         H, N, M = self.call.shape
         results = []
         for i in range(H):
@@ -139,7 +139,7 @@ def shares(call: Call, keys: Segments, queries: Segments | None = None) -> Share
     Args:
         call: the call.
         keys: the ranges of each segment of the keys.
-        queries: the same for the queries; default: the segment of the key at their position.
+        queries: those of the queries; default: a query is in the segments of its position's key.
     """
     _, N, M = call.shape
     key_segments = _masks(keys, M)

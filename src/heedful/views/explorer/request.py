@@ -21,7 +21,7 @@ Indices = tuple[int, int, int] | tuple[int, int, int, int]
 class Request:
     """The parameters of a request, as strings.
 
-    Every method raises an `ArgumentError` if a parameter is missing or malformed.
+    Every method raises an `ArgumentError` for a parameter that is malformed or missing.
 
     >>> request = Request({"at": "7", "queries": "3-5"})
     >>> request.number("at", 8), request.run("queries", 10)
@@ -60,7 +60,7 @@ class Request:
         return head
 
     def heads(self, call: Call) -> list[int]:
-        """Return the numbers of recorded heads of the call, without duplicates."""
+        """Return the numbers of recorded heads of the call; a duplicate raises an error."""
         return self._heads("heads", call, len(call.heads))
 
     def run(self, name: str, size: int) -> range:

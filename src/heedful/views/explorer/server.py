@@ -26,7 +26,7 @@ from heedful.views.explorer.jobs import FaultError, RefusedError, Worker, no_wor
 from heedful.views.explorer.one_file import PAGE, page_files
 from heedful.views.explorer.request import Request
 
-# HTTP status of an error; all others have 400
+# HTTP status by the class of an error; all other errors have 400
 STATUSES: dict[type[HeedfulError], int] = {RefusedError: 503, FaultError: 500}
 GONE = 499  # status if the browser has closed the connection
 BODY_LIMIT = 2_000_000  # bytes
@@ -190,12 +190,12 @@ def serve(
     Args:
         catalogue: the recordings to show.
         ready: called with the address, once it can be opened.
-        port: 0 picks a free one.
+        port: the port; 0 picks a free one.
         model: a loaded model that records texts typed into the page.
         generation: a generation that the page controls.
 
     Raises:
-        RunError: a port that is in use.
+        RunError: a port that cannot be opened, for example because it is in use.
     """
     with _listening(port) as listening:
         bound = listening.getsockname()[1]
@@ -212,7 +212,7 @@ def serve(
 
 
 def _listening(port: int) -> socket.socket:
-    """Return a socket that listens at a port of this machine only."""
+    """Return a socket that listens at a port, for connections from this machine only."""
     # without an explicit IPPROTO_TCP, asyncio leaves Nagle's algorithm on: 40 ms per small response
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:

@@ -25,7 +25,7 @@ from heedful.recording import Call
 from heedful.views.explorer.wire import packed, planes
 
 SINGLE = 32  # bits per number in single precision
-SAMPLED = 16  # rows per head that are compared with the recording's
+SAMPLED = 16  # rows of weights per head that are compared with those of the recording
 ROWS = 256  # rows of a bias per comparison
 BITS = 512  # rows of a mask per computation
 
@@ -37,8 +37,8 @@ class StoredInputs:
 
     Args:
         name: the identifier of the call, which is in the names of its parts.
-        call: the call; raises if it was refuted.
-        bits: the bits per number, 32 or fewer.
+        call: the call; a refuted call raises an error.
+        bits: the bits per number: 32, 16 or 15.
     """
 
     def __init__(self, name: str, call: Call, bits: int) -> None:
@@ -60,7 +60,7 @@ class StoredInputs:
         }  # fmt: skip
 
     def parts(self, head: int) -> dict[str, bytes]:
-        """Return the parts of a head by name, given its index in the call."""
+        """Return the parts of a head by name, given the head's index in the call."""
         inputs = self._inputs
         bias, bias_rounded = self._bias
         bias_index = head if len(bias) > 1 else 0
@@ -116,7 +116,7 @@ class StoredInputs:
 
 
 def size_of(call: Call, bits: int) -> float:
-    """Estimate the bytes of all heads of a call in a page, deflated and in base64."""
+    """Estimate how many bytes the inputs of all heads of a call take in a page, in base64."""
     inputs = call.causes
     bias = 0 if inputs.bias is None else inputs.bias.numel()
     numbers = inputs.query.numel() + inputs.key.numel() + bias
@@ -126,7 +126,7 @@ def size_of(call: Call, bits: int) -> float:
 def _coded(numbers: Tensor, bits: int) -> tuple[Arrays, Tensor]:
     """Return the arrays that encode numbers (n, d), and the numbers that the page decodes.
 
-    With fewer than 32 bits, code c ≥ 1 means `low` + (c − 1) · `step`, both (d,); code 0 means −∞.
+    With fewer than 32 bits, code 0 means −∞, and code c ≥ 1 means low + (c − 1) · step.
     """
     single = numbers.float().cpu()
     if bits == SINGLE or not single.numel():
@@ -148,7 +148,7 @@ def _coded(numbers: Tensor, bits: int) -> tuple[Arrays, Tensor]:
 
 
 def _by_distance(bias: Tensor) -> Tensor | None:
-    """Return the bias (h, N + M − 1), indexed by m − n + N − 1; None if it depends on more."""
+    """Return the bias (h, N + M − 1) by m − n + N − 1; None if m − n does not determine it."""
     N, M = bias.shape[1:]
     table = torch.cat([bias[:, :, 0].flip(1), bias[:, 0, 1:]], dim=1)
     for start in range(0, N, ROWS):
@@ -166,10 +166,10 @@ def _shared(kind: str, arrays: Arrays) -> dict[str, bytes]:
 
 
 def mask_as_data(call: Call) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
-    """Return a call's mask as conditions that must all hold, and their arrays by name.
+    """Return a call's mask as conditions that all hold where unmasked, and their arrays by name.
 
-    n is a query, m a key. causal: m ≤ n + value. window: |n + offset − m| < value. runs: the first
-    and the end key of each query. bits: (1 or H, 1 or N, ⌈M/8⌉) bytes, lowest bit first.
+    n is a query, m a key. causal: m ≤ n + value. window: |n + offset − m| < value. runs: first ≤
+    m < end, with a pair per query. bits: (1 or H, 1 or N, ⌈M/8⌉) bytes, lowest bit first.
     """
     mask, (_, N, M) = call.causes.mask, call.shape
     parts: tuple[Mask, ...] = ()

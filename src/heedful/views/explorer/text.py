@@ -25,7 +25,7 @@ from heedful.recording.token_labels import Sides
 SIDES = {False: SOURCE, True: TARGET}  # by whether a text is the target
 AXES = ("queries", "keys")
 LONGEST = 1024  # pixels of the longer side of an image that a server sends
-IN_FILE = (512, 256, 128, 64)  # the same in a standalone page: the largest that fits
+IN_FILE = (512, 256, 128, 64)  # that side in a standalone page: the largest at which all fit
 
 
 @dataclass
@@ -34,11 +34,11 @@ class Text:
 
     label: the name of the text or of a part of it.
     calls: in the order in which the model made them.
-    code: a Python expression for the list of all calls, given `recording`.
-    prompt: the number of prompt tokens, for a stitched generation.
+    code: a Python expression for the list of all calls on the text, given `recording`.
+    prompt: the number of prompt tokens, if the text is all passes of a generation.
     places: the indices of `calls` in that list; None if `calls` is the full list.
     chance_scores: the cache of chance scores for all calls.
-    sides: in an encoder–decoder, the calls on the source and on the target.
+    sides: which calls read the source of an encoder–decoder and which read the target.
     read: for each call, the text of its queries and the text of its keys.
     marks: the initially marked segments of the source (False) and of the target (True).
     """
@@ -54,7 +54,7 @@ class Text:
     marks: dict[bool, dict[str, Tensor]] = field(default_factory=dict)
 
     def select(self, layers: list[int] | None, heads: list[int] | None) -> Text:
-        """Return the text with these layers and heads only; raises as `select_calls`."""
+        """Return the text with these layers and heads only; errors as in `select_calls`."""
         calls = select_calls(self.calls, layers, heads)
         rest = iter(enumerate(self.calls))
         places = [next(i for i, other in rest if is_same_call(other, call)) for call in calls]
@@ -63,7 +63,7 @@ class Text:
         return replace(self, calls=calls, places=places, read=read, chance_scores=ChanceScores())
 
     def mark(self, segments: SegmentSpecs) -> None:
-        """Set the initially marked segments; raises as `Sequence.segments`."""
+        """Set the initially marked segments; errors as in `Sequence.segments`."""
         if self.sides is not None:
             self.marks = segment_masks_of(self.calls, self.sides, segments)
 
@@ -89,7 +89,7 @@ class Text:
 
 
 def texts_of(recording: Recording) -> list[Text]:
-    """Return a text per part of a recording, and for a generation all passes as one text."""
+    """Return a text per part of each sequence, and for a generation a text of all passes."""
     texts = []
     sequences = recording.sequences
     several = len(sequences) > 1
@@ -228,7 +228,7 @@ def image_data(image: Picture, longest: int = LONGEST) -> tuple[dict[str, Any], 
 
 
 def image_size(calls: list[Call], room: float) -> int:
-    """Return the largest size of `IN_FILE` at which all images fit into `room` bytes, or 0."""
+    """Return the largest size of `IN_FILE` at which all images fit into `room` bytes, else 0."""
     pictures = [image_of(call, axis) for call in calls for axis in AXES]
     images = {image.pixels.data_ptr(): image.pixels for image in pictures if image is not None}
     for longest in IN_FILE:

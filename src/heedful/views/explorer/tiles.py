@@ -1,7 +1,7 @@
 """A map at any zoom as tiles of 256 × 256 pixels; a pixel of level L pools 2^L × 2^L weights.
 
-A tile is exact if its region is small or if the pyramid of its head covers it. Otherwise it is
-sampled: each row of pixels shows the weights of a single query.
+A tile is exact if its region is small, or if the pyramid (the coarse map) of its head already has
+the tile. Otherwise it is sampled: each row of pixels shows the weights of a single query.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STEP = 1 << 24  # weights per step
 
 
 class Tile(NamedTuple):
-    """A tile: the number of its head, its level, and its row and column in this level."""
+    """A tile: the number of its head, its level, its row and column in this level, the pooling."""
 
     head: int
     level: int
@@ -58,19 +58,19 @@ class Tile(NamedTuple):
 
 
 def highest_level(call: Call) -> int:
-    """Return the level at which one tile covers the map."""
+    """Return the lowest level at which one tile covers the full map."""
     _, N, M = call.shape
     return max(0, (max(N, M, 1) - 1).bit_length() - (SIDE.bit_length() - 1))
 
 
 def is_small(call: Call, tile: Tile) -> bool:
-    """Return whether the rows of a tile have few enough weights to compute full rows."""
+    """Return whether the full rows of a tile have few enough weights to be computed at once."""
     rows, _ = tile.region(call)
     return len(rows) * call.shape[2] <= block_entries(call.causes.query)
 
 
 def exact(call: Call, tile: Tile) -> Tensor:
-    """Compute the pixels of a tile: the mean or maximum of their weights; NaN if all are masked."""
+    """Compute a tile: a pixel is the mean or maximum of its weights, or NaN if all are masked."""
     rows, columns = (as_slice(run) for run in tile.region(call))
     cell = 1 << tile.level
     if is_small(call, tile):  # full rows are as exact as `weights`, also in half precision
@@ -82,7 +82,7 @@ def exact(call: Call, tile: Tile) -> Tensor:
 
 
 def sampled(call: Call, tile: Tile) -> Tensor:
-    """Compute the pixels of a tile from one query per row of pixels, the middle one."""
+    """Compute the pixels of a tile from the middle query of each row of pixels."""
     rows, columns = tile.region(call)
     cell = 1 << tile.level
     middles = [min(start + cell // 2, rows[-1]) for start in rows[::cell]]
@@ -102,7 +102,7 @@ def sampled(call: Call, tile: Tile) -> Tensor:
 
 
 def visible_keys(call: Call, queries: range, columns: range, cell: int) -> range:
-    """Return the keys that the mask allows any of the queries, extended to full cells."""
+    """Return the range of `columns` that some query may attend to, extended to full cells."""
     mask = call.causes.mask
     keys = intersection(columns, columns if mask is None else mask.span(queries, call.shape))
     if not len(keys):
@@ -128,7 +128,7 @@ def pooled_keys(part: Tensor, cell: int, reduce: str) -> Tensor:
 
 
 class Pyramid(Job):
-    """The map of a head pooled to level `FINEST`, from which tiles of higher levels are computed.
+    """The map of a head, pooled to level `FINEST`, as a source of tiles of this or a higher level.
 
     A tile is available once its rows are computed. Fully masked cells are NaN.
     """

@@ -4,7 +4,7 @@
 /** @typedef {{on: (name: string, callback: (...args: any[]) => void) => void, off: (name: string, callback: (...args: any[]) => void) => void, send: (message: any) => void, get: (name: string) => any, set: (name: string, value: any) => void, save_changes: () => void}} Model anywidget's model */
 /** @typedef {{resolve: (bytes: ArrayBuffer) => void, reject: (error: Error) => void, since: number}} Waiting */
 
-const [LATE, LOST] = [3000, 20000]; // milliseconds without an answer
+const [LATE, LOST] = [3000, 20000]; // milliseconds without an answer until each message
 const BUSY = "The kernel is busy. The page continues when the kernel answers.";
 const SILENT =
   "The kernel has not answered for a while. It is busy or was restarted. If it was restarted, run the cell again.";
@@ -70,7 +70,7 @@ class Kernel {
     }
   }
 
-  /** Reject later questions, because a question would restart the kernel's thread. */
+  /** Close the page and reject later questions, because a question would restart the kernel's thread. */
   end() {
     this.isClosed = true;
     clearInterval(this.timer);

@@ -26,7 +26,7 @@ import { Weight } from "./weight/weight.js";
 /** @import { Host, Source } from "./types.js" */
 
 /**
- * Render the page into an element. Anything outside the element is accessed only through `host`.
+ * Render the page into an element. `host` provides the keys, address and theme of the surroundings.
  * @param {HTMLElement} element @param {Source} source @param {Host} [host]
  * @returns {Promise<() => void>} a function that removes the page
  */

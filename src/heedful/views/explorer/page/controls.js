@@ -16,7 +16,7 @@ export function Menu({ label, children, title, kind = "", shortcut }) {
   const button = useRef(/** @type {HTMLElement | null} */ (null));
   const [isOpen, setOpen] = useState(false);
   useEffect(() => {
-    // set without an id, since a document may contain two pages
+    // set as an element, not by an id, since a document may contain two pages
     Object.assign(button.current ?? {}, { popoverTargetElement: box.current });
   }, []);
   const toggled = (/** @type {any} */ event) => {

@@ -13,7 +13,7 @@ const DEFINITIONS = {
   bias: "A number that the model adds to a score, for example one that depends on the tokens' distance.",
   mask: "It determines which keys each query may attend to. Masked cells have weight 0 and are striped.",
   dimensions:
-    "The components of query and key. Each component of the query is multiplied by the key's.",
+    "The components of query and key. Each component of the query is multiplied by the same component of the key.",
   "log-sum-exp":
     "The logarithm of the sum of exp(score) over the row. Subtracting it from the scores makes the weights sum to one.",
   softmax: "exp(score) of each key, divided by the sum over the row.",
@@ -30,9 +30,9 @@ const DEFINITIONS = {
   sampled: "Estimated from some of the queries, until the exact number is computed.",
   pooled: "One number for several cells: their maximum or mean.",
   "half precision": "Stored in 16 bits: accurate to about three digits.",
-  proved: "These weights times the values reproduce the model's output.",
-  unproved: "The weights could not be compared with the model's output.",
-  refuted: "The computed weights do not reproduce the model's output, so none are shown.",
+  proved: "These weights times the values reproduce the output of the model's attention.",
+  unproved: "The weights could not be compared with the output of the model's attention.",
+  refuted: "The weights do not reproduce the output of the model's attention, so none are shown.",
   told: "The model's layer or the user specified which axes are sequences, heads, queries and keys.",
   verified: "Changing the inputs showed which axes are sequences, heads, queries and keys.",
   usual:
@@ -53,7 +53,7 @@ const KIND_SENTENCES = {
   broad: "It spreads its attention over all tokens.",
   induction: "It attends to the token that followed an earlier occurrence of this token.",
   duplicate: "It attends to earlier occurrences of this token.",
-  "-": "None of its scores is high, above chance and averaged over enough queries.",
+  "-": "No score of this head is at once high, above chance and averaged over enough queries.",
 };
 
 /** @typedef {{definition: string, source: string}} ScoreDefinition */

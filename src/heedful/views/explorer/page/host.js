@@ -1,4 +1,4 @@
-// The surroundings of the page: a window with keys and an address, or a frame with keys only.
+// The surroundings of the page: a window, whose address stores the state, or a frame in a window.
 import { effect } from "./html.js";
 
 /** @import { Address, Host } from "./types.js" */

@@ -11,7 +11,7 @@ export function digits(value, count = 4) {
   return text.replaceAll("-", "−");
 }
 
-/** A number with `count` digits after the point, of any size. @param {number} value @param {number} count */
+/** A number with `count` digits (at most 12) after the point, whatever its size. @param {number} value @param {number} count */
 export const fixed = (value, count) => value.toFixed(Math.min(count, 12)).replace("-", "−");
 
 /** A weight with four significant digits. @param {number} weight */

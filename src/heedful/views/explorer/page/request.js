@@ -1,4 +1,4 @@
-// Questions to the source that depend on signals: a newer question aborts the older one.
+// Questions to the source that depend on signals. A newer question aborts the older question.
 import { effect, signal } from "./html.js";
 
 /** @import { Answer, LiveAnswer, Source } from "./types.js" */

@@ -14,7 +14,7 @@ const HELP = [
   ["[  ]", "go to the previous, next layer"],
   ["+  −  0", "zoom in, zoom out, show the full map"],
   ["p", "pin or unpin the cell"],
-  ["r  c", "highlight the row, the column of the cell"],
+  ["r  c", "highlight the row or the column of the cell"],
   ["s", "list the strongest weights in view"],
   ["/  n  shift + n", "find a token; go to the next, previous match"],
   ["a", "switch the profile between row and column"],
@@ -58,7 +58,7 @@ export function listen(target, state, painter, page) {
   return () => target.removeEventListener("keydown", on);
 }
 
-/** Click or focus the control with a shortcut; return whether there is one. @param {HTMLElement | null} page @param {string} key */
+/** Click or focus the control that has a key as its shortcut; return whether there is one. @param {HTMLElement | null} page @param {string} key */
 function shortcut(page, key) {
   if (key.length !== 1 || !page) return false;
   const control = /** @type {HTMLElement | null} */ (

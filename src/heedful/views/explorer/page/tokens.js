@@ -1,4 +1,4 @@
-// The names of queries and keys, fetched in pages; invisible characters are shown as signs.
+// The names of queries and keys, fetched in pages of names. Signs stand for invisible characters.
 import { html, signal } from "./html.js";
 
 /** @import { Axis, Source } from "./types.js" */
@@ -7,7 +7,7 @@ const PAGE = 1024;
 const CACHED = 512; // pages of names
 /** @type {Record<string, string>} */
 const SIGNS = { " ": "·", "\n": "↵", "\t": "⇥", "\r": "␍", "\u00a0": "⍽", "\u200b": "␣" };
-const LINE_END = /[\n↵]/; // in a text, and its sign in a token's name
+const LINE_END = /[\n↵]/; // a line end, or the sign for it in a token's name
 
 /** A visible sign for an invisible character; any other character is returned. @param {string} letter */
 function sign(letter) {
@@ -64,8 +64,8 @@ export class Tokens {
   }
 
   /**
-   * A token's name, with its full length if `text` is only its beginning; undefined while it is
-   * being fetched, null if the token has no name.
+   * A token's name, with the name's full length if `text` is only its beginning. Undefined while
+   * the name is being fetched; null if the token has no name.
    * @param {string} callId @param {Axis} axis @param {number} index
    * @returns {{text: string, length?: number} | null | undefined}
    */
@@ -118,7 +118,7 @@ export class Tokens {
       this.pages.set(id, { tokens: answer.tokens ?? null, cut: answer.cut ?? {} });
       this.version.value++;
     } catch (error) {
-      this.pages.delete(id); // so that the page is requested again
+      this.pages.delete(id); // so that these names are requested again
       throw error;
     }
   }

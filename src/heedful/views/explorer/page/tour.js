@@ -13,7 +13,7 @@ const SEEN = "heedful: first steps seen";
 const TIMEOUT = 3000; // milliseconds to wait for the scores that choose an example
 const CLEAR = ["previous", "induction", "duplicate", "local", "self"]; // kinds with a clear pattern
 const SEARCHED = 2048; // number of queries and keys among which the largest weight is searched
-const NARROW = 900; // pixels below which the parts are tabs
+const NARROW = 900; // pixels of the page's width up to which the parts are tabs
 
 /** The index of the visible card; −1: none is visible. */
 export class Tour {
@@ -45,7 +45,7 @@ export class Tour {
 /** @param {{tour: Tour, state: State, source: Source, heads: Heads, tokens: Tokens, host: Host}} props */
 export function TourCards({ tour, state, source, heads, tokens, host }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
-  const isFirst = useState(() => !host.address?.read())[0]; // the address has no view
+  const isFirst = useState(() => !host.address?.read())[0]; // whether the address has no view
   const initial = useState(() => selection(state))[0]; // before any effect runs
   const step = tour.step.value;
   useEffect(() => {
@@ -88,7 +88,7 @@ const CARDS = [
     part: "heads",
     content: ({ state, heads }) => {
       const entry = selectedEntry(state, heads);
-      return html`Each small picture is the attention map of a ${Term("head")}, with a row for each query token. The selected head is <b>${entry ? title(entry) : "marked"}</b>. ${entry ? kindSentence(entry.kind) : ""}`;
+      return html`Each small picture is the attention map of a ${Term("head")}, with query tokens from top to bottom. The selected head is <b>${entry ? title(entry) : "marked"}</b>. ${entry ? kindSentence(entry.kind) : ""}`;
     },
   },
   {
@@ -115,8 +115,8 @@ const selection = (state) =>
   `${state.callId.peek()} ${state.head.peek()} ${JSON.stringify([state.cell.peek(), state.highlighted.peek()])}`;
 
 /**
- * Select a head with a clear pattern and its largest weight, if possible not on the first key or the
- * query's own. Return false if there is none, or if the user has selected something meanwhile.
+ * Select the head with the clearest pattern, and its largest weight; if possible, one on neither the
+ * first key nor the query's own. Return false without weights, or if the user has chosen meanwhile.
  * @param {State} state @param {Source} source @param {Heads} heads @param {() => boolean} hasChosen
  */
 async function openExample(state, source, heads, hasChosen) {

@@ -10,7 +10,7 @@ export type Numbers = { data: Float32Array; shape: number[] };
 export type Axis = "queries" | "keys";
 /** A cell of a map: indices from 0. */
 export type Cell = { query: number; key: number };
-/** The visible part of a map: its left key, its upper query, pixels per cell; a scale of 0 is the full map. */
+/** The visible part of a map: the key at the left edge, the query at the upper edge, and the pixels per cell. Scale 0 shows the full map. */
 export type View = { x: number; y: number; scale: number };
 export type Colours = "linear" | "sqrt" | "log";
 export type Reduce = "max" | "mean";
@@ -19,7 +19,7 @@ export type Reduce = "max" | "mean";
 export interface CallAbout {
   /** The module that ran. */
   name: string;
-  /** Its index among all calls of its text. */
+  /** The index of the call among all calls of its text. */
   at: number;
   layer: number | null;
   index: number;
@@ -36,7 +36,7 @@ export interface CallAbout {
   shape: [number, number, number];
   /** The key at the position of query 0. */
   first: number;
-  /** Whether its tokens have names. */
+  /** Whether the tokens of its keys have names. */
   named: boolean;
   /** The axes whose tokens are patches of an image. */
   pictured?: Axis[];
@@ -62,12 +62,12 @@ export type GenerationOptions = {
 /** The state of a text that the model continues. */
 export interface GenerationStatus {
   recording: number;
-  /** Number of tokens now, and in the prompt. */
+  /** The number of all tokens so far, and of the tokens of the prompt. */
   tokens: number;
   prompt: number;
   /** The text of the prompt. */
   said: string;
-  /** Whether tokens are being added, and why generation ended. */
+  /** Whether tokens are being added; if they are not, why the generation ended. */
   runs: boolean;
   why: string;
   /** Whether the model's context is full. */
@@ -113,7 +113,7 @@ export interface About {
   written?: { model: string; wishes: GenerationOptions; says: Record<string, string> } | null;
   /** Recordings of one text at several steps of training. */
   moments?: TrainingStep[];
-  /** For a page in one file: a description of its contents, and the largest error of its weights. */
+  /** For a page in one file: which weights the file has, and the largest error of the weights that were compared. */
   file?: { said: string; difference: number };
 }
 
@@ -133,7 +133,7 @@ export interface Source {
 
 /** Continues a text. */
 export interface GenerationSource {
-  /** The status; with an index, also the alternatives to the token with this index. */
+  /** The status or, with an index, the alternatives to the token with this index. */
   status: (at?: number) => Promise<Answer>;
   /** Send "begin", "stop", "on" or "choose". */
   send: (action: string, options: Fields) => Promise<Answer>;
@@ -144,7 +144,7 @@ export interface GenerationSource {
 /** An answer that follows the page's state; `request` holds its question's fields, `failed` an error. */
 export type LiveAnswer = ReadonlySignal<(Answer & { request?: Fields; failed?: string }) | null>;
 
-/** The surroundings of the page; empty if the page is embedded in another page. */
+/** The surroundings of the page; every field is optional. */
 export interface Host {
   /** Where to listen for keys; default: the page's own element. */
   keys?: EventTarget;

@@ -38,7 +38,7 @@ export function unpacked(buffer) {
   return answer;
 }
 
-/** A number of a header; since JSON lacks infinities and NaN, these are texts and null. @param {number | string | null} value */
+/** A number of a header. JSON lacks infinities and NaN: infinities are texts, and NaN is null. @param {number | string | null} value */
 export function number(value) {
   if (value === null || value === undefined) return NaN;
   return typeof value === "number" ? value : value === "inf" ? Infinity : -Infinity;

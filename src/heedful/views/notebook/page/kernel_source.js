@@ -1,5 +1,5 @@
-// The explorer's page in a notebook's cell. Numbers come from the kernel, keys without modifiers do
-// not reach the notebook, and the wheel scrolls the notebook.
+// The explorer's page in a notebook's cell. Numbers come from the kernel. Keys without modifiers do
+// not reach the notebook, and the wheel scrolls the notebook unless the map has the focus.
 import { mount } from "../../explorer/page/app.js";
 import { unpacked } from "../../explorer/page/wire.js";
 
@@ -28,7 +28,7 @@ export async function show(element, kernel, model) {
 /** @param {HTMLElement} element @param {Model} model @returns {{host: Host, end: () => void}} */
 export function inCell(element, model) {
   const box = /** @type {HTMLElement} */ (/** @type {ShadowRoot} */ (element.getRootNode()).host);
-  // a key without a modifier would be a shortcut of the notebook, such as deleting a cell
+  // a key without a modifier could be a shortcut of the notebook, for example to delete a cell
   const isPageKey = (/** @type {Event} */ event) => {
     const { ctrlKey, metaKey, altKey } = /** @type {KeyboardEvent} */ (event);
     return !ctrlKey && !metaKey && !altKey;

@@ -1,4 +1,4 @@
-// The page of a walk, which shows one step at a time. `state` holds the walk and the current step.
+// The page of a walk: it shows one step at a time. `state` holds the walk and the current step.
 import { follow, systemTheme } from "../../explorer/page/host.js";
 import {
   html,
@@ -56,7 +56,7 @@ function Page({ state, host }) {
   </div>`;
 }
 
-/** Whether the page is dark, by the chosen theme or, without one, the system's theme. @param {string} theme */
+/** Whether the page is dark, by the chosen theme or, if none is chosen, by the system's theme. @param {string} theme */
 function useDark(theme) {
   const [browserTheme, setBrowserTheme] = useState(() => systemTheme().read());
   useEffect(() => systemTheme().follow(() => setBrowserTheme(systemTheme().read())), []);
@@ -234,8 +234,8 @@ function Product({ state, walk, group, scale, dark }) {
   </div>`;
 }
 
-/** The caption of a factor or a product. A caption longer than its matrix extends to the left; if there
- * is no room, it moves down a line. @param {{walk: Walk, panel: Panel, scale: number}} props */
+/** The caption of a factor or a product. A caption longer than its matrix extends to the left; if the
+ * room there is too small, the caption moves down a line. @param {{walk: Walk, panel: Panel, scale: number}} props */
 function Caption({ walk, panel, scale }) {
   const text = caption(panel);
   const excess = text.length * 9 * scale - panel.wide * panel.columns.length;

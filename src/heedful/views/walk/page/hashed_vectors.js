@@ -1,5 +1,5 @@
-// Word vectors from the hash that explain/variants.py uses, so that the page needs no embedding
-// table and any word has a vector.
+// Word vectors from the hash that explain/variants.py uses. The page thus needs no embedding table,
+// and any word has a vector.
 
 /** The FNV-1a hash of 32 bits. @param {Uint8Array} data */
 export function hash32(data) {
@@ -17,8 +17,8 @@ export function mix32(value) {
 }
 
 /**
- * The vector of a word: its printed vector, if there is one; otherwise numbers of two decimals from
- * the hash.
+ * The vector of a word: the vector that the document prints, if there is one; otherwise numbers of
+ * two decimals from the hash.
  * @param {string} word @param {number} width @param {number | string} seed
  * @param {Record<string, number[]>} printed vectors that a document prints, by word
  */

@@ -116,8 +116,8 @@ function Numbers({ walk, panel, dark }) {
     ${rows.map((row) => html`<div role="row">${columns.map((column) => cell(row, column))}</div>`)}</div>`;
 }
 
-/** The colour of a number. Shares are coloured by their square roots, as in the explorer, and masked
- * shares by the colour of the mask. @param {Panel} panel @param {number} row @param {number} column @param {boolean} dark */
+/** The colour of a number. A share has the colour of its square root, as in the explorer; a masked
+ * share has the colour of the mask. @param {Panel} panel @param {number} row @param {number} column @param {boolean} dark */
 function shade({ stage, head, largest }, row, column, dark) {
   const value = stage.at(head, row, column);
   if (!isShare(stage)) return colour(value, largest, dark);

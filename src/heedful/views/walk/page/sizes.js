@@ -9,10 +9,10 @@ import { fits, scene } from "./step_layout.js";
 /** @typedef {{wide: number, high: number}} Room pixels */
 
 const SCALES = [1.75, 1.6, 1.45, 1.3, 1.15, 1];
-const [NARROWEST, THIN, FEW] = [1, 44, 12]; // pixels of a column without numbers: minimum, maximum; FEW: rows
+const [NARROWEST, THIN, FEW] = [1, 44, 12]; // minimum and maximum pixels of a column without numbers; FEW: rows that get more height
 const TYPED = 40; // up to this number of rows (a typed sentence), each row has room for its label
 const FAVOUR = 4; // ratio of a product's column width to its left factor's
-/** @typedef {"room" | "brief" | "small"} Digits all; two decimals; two decimals in a small font */
+/** @typedef {"room" | "brief" | "small"} Digits all digits; two decimals; two decimals in a small font */
 /** @type {[Digits, Digits][]} digits of the results and of the left inputs, in order of preference */
 const TRIES = [
   ["room", "room"],

@@ -2,7 +2,7 @@
 
 /** @import { Answer, Stage, Step, Walk } from "./types.js" */
 
-/** The index of the head of a stage that a query head uses. @param {Stage} stage */
+/** For a query head: the index, in a stage, of the head that it uses. @param {Stage} stage */
 export const headIndex = (stage, /** @type {number} */ head, /** @type {number} */ heads) =>
   stage.shape.length < 3 ? 0 : Math.floor((head * stage.shape[0]) / heads);
 
@@ -90,7 +90,7 @@ function ends(name, indices, size) {
   return `the first ${first}${last ? ` and the last ${last}` : ""} of ${size.toLocaleString("en")} ${name}`;
 }
 
-/** The token of a row or column; "" on an axis without tokens.
+/** The token of a row or column; "" if there is none.
  * @param {Walk} walk @param {Stage} stage @param {0 | 1} axis @param {number} index */
 export function label(walk, stage, axis, index) {
   const kind = stage.axes[axis];

@@ -16,7 +16,7 @@ export class State {
     this.step = signal(0);
     this.head = signal(/** @type {number | null} */ (null));
     this.position = signal(/** @type {{row: number, column: number}} */ ({ row: 1, column: 0 }));
-    this.stage = signal(/** @type {Stage | null} */ (null)); // the matrix under the pointer
+    this.stage = signal(/** @type {Stage | null} */ (null)); // the matrix that was pointed at last
     this.stageHead = signal(/** @type {number | null} */ (null)); // the head of that matrix, if heads are side by side
     this.pinned = signal(false);
     this.theme = signal("");
@@ -38,7 +38,7 @@ export class State {
     this.cell = computed(() => this._cell());
   }
 
-  /** The selected number, in the matrix under the pointer or else the step's first matrix. @returns {Cell | null} */
+  /** The selected number: in the matrix that was pointed at or, if that is not in the step, in the step's first matrix. @returns {Cell | null} */
   _cell() {
     const { stages } = this.currentStep.value;
     const pointed = this.stage.value;
@@ -136,7 +136,7 @@ export class State {
 /** The stages and their inputs. @param {Stage[]} stages */
 const withInputs = (stages) => new Set(stages.flatMap((s) => [s, ...s.factors, ...s.sources]));
 
-/** The largest stored index up to `index`; without one, the first. @param {number[]} stored @param {number} index */
+/** The largest stored index up to `index`; if there is none, the first stored index. @param {number[]} stored @param {number} index */
 const nearest = (stored, index) => stored.findLast((each) => each <= index) ?? stored[0];
 
 /** A non-negative integer, or NaN. @param {string | null} text */

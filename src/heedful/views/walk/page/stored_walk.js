@@ -63,7 +63,7 @@ function readStage(entry, walk, i) {
       if (!formulas || index < 0) return null;
       const text = which ? which.data[index] : 0;
       const first = index * formulas.shape[1];
-      const count = entry.texts[text].split("{}").length - 1; // padding zeros may follow
+      const count = entry.texts[text].split("{}").length - 1; // zeros that pad the row may follow
       const numbers = [...formulas.data.subarray(first, first + count)];
       return { text: entry.texts[text], numbers, whole: entry.whole[text] };
     },

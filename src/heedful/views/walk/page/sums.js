@@ -6,7 +6,7 @@ import { terms } from "./stages.js";
 
 /** @typedef {{text: string, kind: "left" | "right" | "sign" | "number" | "total"}} Part */
 
-const [TERMS, SHORT] = [12, 6]; // up to TERMS terms are shown; of longer sums, SHORT terms
+const [TERMS, SHORT] = [12, 6]; // up to TERMS terms are shown; of a longer sum of products, SHORT terms
 
 /** @param {Part["kind"]} kind @param {string} text @returns {Part} */
 const part = (kind, text) => ({ kind, text });

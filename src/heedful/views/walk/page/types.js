@@ -1,7 +1,7 @@
 // Types that the modules of the walk's page share.
 
 /**
- * How a number is computed: a text with {} for each number. `whole` are the indices of integers.
+ * How a number is computed: a text with {} for each number. `whole` has the indices of the numbers that are integers.
  * @typedef {{text: string, numbers: number[], whole: number[]}} Formula
  */
 
@@ -36,7 +36,7 @@
  * Stages that are shown together, or an answer of the model.
  * @typedef {object} Step
  * @property {string} name
- * @property {string} section its title; "" if the walk has a single section
+ * @property {string} section the title of its section; "" if the walk has a single section
  * @property {Stage[]} stages
  * @property {boolean} brief whether each stage summarises a transformer block
  * @property {Answer} [answer]
@@ -57,7 +57,7 @@
  * @property {number} vocabulary number of tokens
  * @property {Stage[]} stages
  * @property {Step[]} steps
- * @property {[number, number]} beyond number of words of each text that are not shown
+ * @property {[number, number]} beyond the number of omitted words at the end of each text
  */
 
 /**

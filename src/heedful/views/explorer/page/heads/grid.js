@@ -1,5 +1,5 @@
-// A grid of small pictures of all heads, a row per layer. A single canvas, as large as the visible
-// part, is repainted on scrolling, so that thousands of heads stay fast.
+// A grid of small pictures of all heads; unless the heads are sorted, each call begins a new row. One
+// canvas, as large as the visible part, is repainted on scrolling: thousands of heads stay fast.
 import { html, useEffect, useRef, useState } from "../html.js";
 import { nearest, prepareCanvas, useKeyboardCursor, useWidth } from "../list_navigation.js";
 import { paintPixels, share, table } from "../map/colours.js";
@@ -14,13 +14,13 @@ import { callTitle, groups, headText, isSame, KINDS, UNBOUNDED } from "./scores.
 
 const [SMALLEST, LARGEST] = [21, 54]; // pixels of a picture
 const GUTTER = 20; // pixels for a layer's number
-const ABOVE = 17; // pixels for a longer title above its pictures
+const ABOVE = 17; // pixels for a call's longer title above its pictures
 
 /**
  * @typedef {object} Props
  * @property {State} state
  * @property {Heads} heads
- * @property {HeadEntry[]} entries in this order
+ * @property {HeadEntry[]} entries the heads in the order of the grid
  * @property {boolean} layered whether each call begins a new row
  * @property {"picture" | "kind" | "score"} paint
  * @property {string} score

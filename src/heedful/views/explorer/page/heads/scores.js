@@ -80,7 +80,7 @@ export class Heads {
     if (!this.busy) this.work();
   }
 
-  /** Ask the questions in sequence, so that a more urgent question waits for one other at most. */
+  /** Ask one question after the other, so that an urgent question waits for at most one other question. */
   async work() {
     this.busy = true;
     for (let next = this.next(); next && !this.ended; next = this.next()) {
@@ -155,7 +155,7 @@ export class Heads {
     });
   }
 
-  /** The computed share of the text's scores; 1 if all are exact. */
+  /** The computed share of the text's scores; 1 if each call's scores are exact or failed. */
   get progress() {
     const calls = this.state.calls.value;
     const each = calls.map((_, call) => {

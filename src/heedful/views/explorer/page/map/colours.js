@@ -62,7 +62,7 @@ export function share(weight, highest, kind) {
   return part;
 }
 
-/** Round up to the next 1, 2 or 5 · 10ⁿ, so that small changes keep the end of the scale. */
+/** Round a weight up to the next 1, 2 or 5 · 10ⁿ, so that small changes of the largest weight keep the scale. */
 export function round(highest) {
   if (!(highest > 0)) return 1;
   const ten = 10 ** Math.floor(Math.log10(highest));

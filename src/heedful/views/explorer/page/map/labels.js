@@ -4,14 +4,14 @@
 /** @import { Place } from "./viewport.js" */
 
 /**
- * A label at an edge: on the left for rows; above, rotated by 90°, for columns.
+ * A label at an edge: left of a row, or above a column. The name of a column is rotated by 90°.
  * @typedef {object} Label
  * @property {Axis} axis
  * @property {number} index the token's index
  * @property {string} name truncated to fit; empty if only the index is shown
  * @property {string} number the index as text
  * @property {number} size the font size of the name, in pixels
- * @property {number} x the end of the label that is next to the map, in CSS pixels
+ * @property {number} x the place of the label's end next to the map, in CSS pixels
  * @property {number} y
  * @property {boolean} isTurned
  * @property {"" | "chosen" | "highlighted"} kind
@@ -25,12 +25,12 @@
  * @returns {number}
  */
 
-const LINE = 11; // pixels between the labels of neighbouring tokens
-const APART = { queries: 30, keys: 58 }; // pixels between labels of round indices
+const LINE = 11; // minimum pixels between the labels of neighbouring tokens
+const APART = { queries: 30, keys: 58 }; // minimum pixels between labels of round indices
 const NAME = 12; // the largest font size of a name
 export const NUMBER = 10; // the font size of an index
 const GAP = 7; // pixels between a label and the map
-const LONGEST = 60; // maximum number of characters of a name
+const LONGEST = 60; // maximum number of characters of a truncated name
 
 /**
  * @param {Place} place
@@ -137,7 +137,7 @@ export function drawLabels(context, labels, ink, measure) {
     context.save();
     context.translate(label.x, label.y);
     if (label.axis === "keys" && label.isTurned) context.rotate(-Math.PI / 2);
-    // the map is to the right of a row's label and, after the rotation, to the left of a column's
+    // the map is to the right of a row's label and, after the rotation, to the left of a column's label
     const toLeft = label.axis === "queries";
     const number = measure(label.number, NUMBER);
     const name = label.name ? measure(label.name, label.size) : 0;

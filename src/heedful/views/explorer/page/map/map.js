@@ -51,7 +51,7 @@ export function MapPane({ state, side, source, host, tokens, scale, onPainter })
     </div></figure>`;
 }
 
-/** The question for the weight under the pointer, or that of the selected cell. @param {State} state @param {Side} side @returns {[string, Record<string, any>] | null} */
+/** The question for the weight under the pointer or, without a pointer, of the selected cell. @param {State} state @param {Side} side @returns {[string, Record<string, any>] | null} */
 function weightOf(state, side) {
   const cell = state.hover.value?.cell ?? state.cell.value;
   const [, N, M] = side.call.value.shape;
@@ -97,7 +97,7 @@ function startPainting(canvas, { state, side, source, host, tokens, scale }) {
     }),
     followPointer(canvas, state, painter, Boolean(host.wheel)),
   ];
-  const size = new ResizeObserver(() => painter.paint()); // not in the next frame, so that the old image is never stretched
+  const size = new ResizeObserver(() => painter.paint()); // paint now instead of in the next frame, so that the old image is never stretched
   size.observe(canvas);
   return {
     painter,

@@ -87,7 +87,7 @@ function drawMatches(context, place, state, ink) {
 const WIDE = 4; // pixels of a segment's band
 const NAME = 10.5; // font size
 const OUTER = 7; // pixels from the outer edge of token names to the middle of a segment's name
-const ABOVE = 25; // pixels from the map if tokens have no names
+const ABOVE = 25; // pixels from the map to a segment's name above it, if tokens have no names
 
 /**
  * Draw the bands and names of segments. @param {CanvasRenderingContext2D} context @param {Place} place

@@ -245,7 +245,7 @@ export class Painter {
     context.fillText("queries ↓", place.left - 9, place.top - 22);
   }
 
-  /** Update the caption, which describes the precision of the visible numbers, and the legend. */
+  /** Update the legend, and the caption that describes the precision of the visible numbers. */
   _updateCaption() {
     const drawn = this.parts.filter((part) => !part.isMasked);
     const sampled = drawn.find((part) => part.tile && part.tile.done < 1)?.tile ?? null;

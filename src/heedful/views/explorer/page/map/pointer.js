@@ -86,7 +86,7 @@ function hover(state, painter, [x, y]) {
   if (cell && !state.pinned.value) state.selectCell(cell, false);
 }
 
-/** Zoom and pan with two fingers, keeping the content between them. @param {State} state @param {Painter} painter @param {number[]} before @param {number[]} now @param {number[]} other */
+/** Zoom and pan with two fingers, so that the content between the fingers stays between them. @param {State} state @param {Painter} painter @param {number[]} before @param {number[]} now @param {number[]} other */
 function pinch(state, painter, before, now, other) {
   state.hover.value = null;
   const distance = (/** @type {number[]} */ [x, y]) =>

@@ -21,7 +21,7 @@ export function peaks(data, count) {
     const end = Math.min(data.length, Math.ceil((piece + 1) * size));
     let best = Math.ceil(piece * size);
     for (let i = best + 1; i < end; i++)
-      if (data[i] > data[best] || Number.isNaN(data[best])) best = i; // NaN: the first value
+      if (data[i] > data[best] || Number.isNaN(data[best])) best = i; // any value replaces a NaN
     result[piece] = Math.min(best, data.length - 1);
   }
   return result;

@@ -1,4 +1,4 @@
-// Saves the map as PNG, or as SVG with labels as text, or the weights in view as CSV.
+// Saves the map as PNG or SVG, and the weights in view as CSV. In SVG, labels are text.
 import { callTitle } from "../heads/scores.js";
 import { ending, lowest, SCALES } from "./scale.js";
 import { SvgPen } from "./svg_canvas.js";

@@ -1,5 +1,5 @@
-// The colour scale that all maps of the page share, so that their colours can be compared, and the
-// bar below the map with the legend, the precision of the numbers, and zoom buttons.
+// The colour scale that all maps of the page share, so that their colours can be compared. Also the
+// bar below the map, with the legend, the precision of the numbers, and zoom buttons.
 import { html, signal, useEffect, useRef } from "../html.js";
 import { digits } from "../number_format.js";
 import { FULL_VIEW } from "../state.js";
@@ -34,7 +34,7 @@ export class Scale {
   }
 
   /**
-   * Report the largest weights of a map. Return the milliseconds to wait for the next report, or 0.
+   * Report the largest weights of a map. Return the milliseconds after which to report again; 0: never.
    * @param {object} map @param {number[]} largest of each block; empty if nothing is loaded
    */
   report(map, largest) {

@@ -26,7 +26,7 @@ export function Strongest({ state, source, painter, tokens }) {
     return () => end.abort();
   }, [state.callId.value, state.head.value]);
   const list = useRef(/** @type {HTMLElement | null} */ (null));
-  // in a layout effect, because before the next frame an arrow key could move the cell instead
+  // in a layout effect, because an arrow key before the next frame would move the cell instead of the focus
   useLayoutEffect(() => list.current?.querySelector("button")?.focus(), [Boolean(answer)]);
   const callId = state.callId.value;
   const now = state.cell.value;

@@ -1,4 +1,4 @@
-// A canvas context that writes SVG: images as images, text as text.
+// A canvas context that writes SVG: images become image elements, and text remains text.
 
 const safe = (/** @type {string} */ text) =>
   text.replace(/[&<>"]/g, (sign) => `&#${sign.charCodeAt(0)};`);

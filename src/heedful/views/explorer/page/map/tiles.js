@@ -195,7 +195,7 @@ export function picture(tile, colours, highest, kind) {
 /**
  * The largest weight of each block of a tile within some rows and columns.
  * @param {Tile} tile @param {[number, number]} rows @param {[number, number]} columns
- * @param {boolean} isFirst whether the tile begins with the first key and must exclude it
+ * @param {boolean} isFirst whether the tile begins with the first key and that key is excluded
  * @returns {number[]} without empty blocks
  */
 export function largest(tile, rows, columns, isFirst) {

@@ -46,7 +46,7 @@ export function placed(view, [N, M], width, height, ratio) {
   const scale = view.scale
     ? Math.min(Math.max(LARGEST, fitScale), Math.max(view.scale, fitScale))
     : fitScale;
-  // the frame stays the same while zooming: it has the size of the full map, at least a square
+  // the frame is never smaller than the full map at `fitScale`; a zoomed map may fill a square
   const square = Math.min(free[0], free[1]);
   const frame = (/** @type {number} */ size, /** @type {number} */ maximum) =>
     Math.min(maximum, Math.max(size * fitScale, Math.min(square, size * scale)));

@@ -19,7 +19,7 @@ export function useMarking(state, role, tokenOf) {
   const select = (/** @type {number} */ a, /** @type {number} */ b) => {
     if (role) selection.value = { role, from: Math.min(a, b), to: Math.max(a, b) };
   };
-  /** Extend the selection to a token; if there is none, begin it at `start`. @param {number} token @param {number} start */
+  /** Extend the selection to a token; without a selection, begin one at `start`. @param {number} token @param {number} start */
   const extend = (token, start) => {
     from.current ??= start;
     select(from.current, token);

@@ -1,4 +1,4 @@
-// Segments of a text that the user marks: names, token ranges and colours.
+// Segments that the user marks in a text: names, token ranges, colours, and lanes of their lines.
 import { batch, computed, signal } from "../html.js";
 
 /** @import { State } from "../state.js" */
@@ -171,7 +171,7 @@ export class Segments {
   }
 
   /**
-   * The fields of a question about a call's segments, with row and column names; null without segments.
+   * The fields of a question about a call's segments, with the names of rows and columns; null if nothing is marked or segments do not apply.
    * @param {CallAbout} call
    * @returns {{fields: Record<string, string>, from: string[], to: string[]} | null}
    */

@@ -60,7 +60,7 @@ export class Shares {
     }
   }
 
-  /** The exact answer about a call, or an answer with the reason in `failed`; null if aborted. @param {Record<string, any>} fields @param {AbortSignal} end @param {(done: number) => void} report @returns {Promise<Answer | null>} */
+  /** The exact answer about a call or, if it failed, an answer with the reason in `failed`; null if aborted. @param {Record<string, any>} fields @param {AbortSignal} end @param {(done: number) => void} report @returns {Promise<Answer | null>} */
   async _answer(fields, end, report) {
     let answer = /** @type {Answer | null} */ (null);
     try {

@@ -76,7 +76,7 @@ const toQueries = (ranges, first, N) =>
     ranges.map(([a, b]) => [Math.max(0, a - first), Math.min(N, b - first)])
   ).filter(([a, b]) => a < b);
 
-/** Add the tokens outside all segments as a last segment, if there are any. @param {Runs[]} segments @param {number} size @returns {Runs[]} */
+/** Add the tokens outside all segments, if there are any such tokens, as a last segment. @param {Runs[]} segments @param {number} size @returns {Runs[]} */
 function withRest(segments, size) {
   const inside = new Uint8Array(size);
   for (const segment of segments) for (const [a, b] of segment) inside.fill(1, a, b);

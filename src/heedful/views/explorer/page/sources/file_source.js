@@ -73,7 +73,7 @@ class FileSource {
     return document.getElementById(`query-${id}-${h}`) !== null;
   }
 
-  /** The indices of the heads of a call with query and key. Throw if there are none. */
+  /** The indices of those heads of a call whose query and key are in the file. Throw if there are none. */
   availableHeads(call) {
     const heads = [...this._contents(call).kinds.keys()].filter((h) => this._has(call, h));
     if (!heads.length) throw missingInputs("the heads of this call");
@@ -201,7 +201,7 @@ class FileSource {
     return { word: this.word, weights: { data, shape: [data.length] } };
   }
 
-  /** Single cells, and which of them are not masked. */
+  /** The weights of a region, and which of its cells are not masked. */
   async part(call, { head, queries, keys }, signal) {
     const [q, k] = [range(queries), range(keys)];
     const shape = [q[1] - q[0], k[1] - k[0]];

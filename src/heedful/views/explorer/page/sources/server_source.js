@@ -3,7 +3,7 @@ import { mount } from "../app.js";
 import { windowHost } from "../host.js";
 import { unpacked } from "../wire.js";
 
-/** @param {string} path @param {unknown} [body] posted as JSON; without it, a GET request */
+/** @param {string} path @param {unknown} [body] posted as JSON; without a body, a GET request */
 async function response(path, body) {
   const options = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
   const answer = await fetch(path, options);

@@ -4,7 +4,7 @@ import { unpacked } from "../wire.js";
 import { Mask } from "./mask.js";
 
 const RIVALS = 8; // number of keys with the largest weights in the answer about a cell
-const COMPUTED = 4096 ** 2; // maximum weights of a region; of larger regions, rows are sampled
+const COMPUTED = 4096 ** 2; // maximum number of weights of a region; in a larger region, rows are sampled
 
 /** Parts of the file by their names, with decoded arrays. @type {Map<string, any>} */
 const parts = new Map();
@@ -16,7 +16,7 @@ const parts = new Map();
  * @typedef {object} Question
  * @property {"part" | "line" | "shares" | "tile" | "strongest" | "cell"} what
  * @property {number} h the index of the head in its call
- * @property {Partial<Record<Kind, string>>} parts the names of its parts
+ * @property {Partial<Record<Kind, string>>} parts the names of the parts of the head
  * @property {{shape: [number, number, number], scale: number, softcap: number | null, mask: any[], group: number}} call
  */
 
@@ -77,7 +77,7 @@ class Head {
     return score === -Infinity ? 0 : Math.min(1, Math.exp(score - this.sums[n]));
   }
 
-  /** Single cells, and which of them are not masked. */
+  /** The weights of a region, and which of its cells are not masked. */
   part({ queries, keys }) {
     const shape = [queries[1] - queries[0], keys[1] - keys[0]];
     const data = new Float32Array(shape[0] * shape[1]);

@@ -1,7 +1,7 @@
 // The client of the worker that computes weights (worker.js).
 import { decompress } from "../wire.js";
 
-/** Sends one question at a time, the newest first, and drops aborted questions. */
+/** Sends one question at a time, the newest question first, and drops aborted questions. */
 export class WorkerClient {
   /** @param {ArrayBuffer} source the worker's script */
   constructor(source) {

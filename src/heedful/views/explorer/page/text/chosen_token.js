@@ -7,7 +7,7 @@ import { liveAnswer } from "../request.js";
 /** @typedef {"head" | "mean" | "several"} HeadChoice */
 /** @typedef {{axis: Axis, index: number}} Token */
 
-const SMALLEST = 0.005; // smaller weights are not listed
+const SMALLEST = 0.005; // smaller weights are listed only if they exceed a quarter of the largest
 
 export class ChosenToken {
   /** @param {Source} source @param {State} state */
@@ -45,7 +45,7 @@ export class ChosenToken {
     this.columnAnswer.end();
   }
 
-  /** The query whose row is shown, and the key whose column; within one text, both are the same token. */
+  /** The query whose row is shown, and the key whose column is shown; within one text, they are the same token. */
   _cell() {
     const [, N, M] = this.state.call.value.shape;
     const cell = this.state.cell.value;

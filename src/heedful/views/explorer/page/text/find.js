@@ -98,7 +98,7 @@ export function step(state, painter, /** @type {number} */ direction) {
   reveal(state, painter.place, cell, READABLE);
 }
 
-/** A cell in a token's row or column, with the selected cell's other index, clipped to the causal mask. @param {State} state @param {Axis} axis @returns {Cell} */
+/** A cell in the row or column of a token. The other index is that of the selected cell, clipped to the causal mask. @param {State} state @param {Axis} axis @returns {Cell} */
 function cellOf(state, axis, /** @type {number} */ token) {
   const { kind, first } = state.call.value;
   const cell = state.cell.value;

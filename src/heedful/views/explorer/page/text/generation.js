@@ -30,7 +30,7 @@ export function Generation({ state, liveText, tokens }) {
   const runs = Boolean(status?.runs);
   return html`<section class="generation" aria-label="Generation">
     <form class="prompt" onSubmit=${begin}>
-      <textarea ref=${prompt} rows="1" dir="auto" spellcheck="false" aria-label=${`Prompt for ${state.about.written?.model}`} aria-keyshortcuts="g" placeholder="Type a prompt of at least one token" onKeyDown=${keys}>${status?.said ?? ""}</textarea>
+      <textarea ref=${prompt} rows="1" dir="auto" spellcheck="false" aria-label=${`Prompt for ${state.about.written?.model}`} aria-keyshortcuts="g" placeholder="Type a prompt" onKeyDown=${keys}>${status?.said ?? ""}</textarea>
       <button class="main" title="Continue the prompt (Enter)">Generate</button>
       ${
         runs

@@ -27,7 +27,7 @@ const BOXES = 16; // maximum number of listed tokens that are not patches
  * @property {Float32Array | null} weights of each token of the axis; null: no token is chosen
  * @property {number | null} chosen
  * @property {number | null} other the second token of the selected cell
- * @property {boolean} [isSelf] whether the weights are those of a patch of this image
+ * @property {boolean} [isSelf] whether queries and keys are patches of this one image
  * @property {(index: number) => void} choose
  */
 

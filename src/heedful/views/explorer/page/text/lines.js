@@ -1,4 +1,4 @@
-// Two columns of tokens with lines; a line is as thick as its weight (after BertViz, Vig 2019).
+// Two columns of tokens with lines; larger weights have thicker lines (after BertViz, Vig 2019).
 import { Precision } from "../glossary.js";
 import { html, signal, useEffect, useRef, useState } from "../html.js";
 import { prepareCanvas, useKeyboardCursor } from "../list_navigation.js";
@@ -33,7 +33,7 @@ export function Lines({ state, source, tokens, chosenToken, id }) {
   });
   const column = (/** @type {Axis} */ axis, /** @type {number} */ size) =>
     html`<${Column} state=${state} tokens=${tokens} chosenToken=${chosenToken} axis=${axis} size=${size} id=${`${id}-${axis}`} first=${first} />`;
-  return html`<p class="quiet">Queries are on the left, keys on the right. A line is as thick as its weight; weights below ${SMALLEST} are omitted. Point at a token to see only its lines.${inexact ? html` <${Precision} answer=${inexact} />` : null}
+  return html`<p class="quiet">Queries are on the left, keys on the right. The larger a weight, the thicker its line; weights below ${SMALLEST} are omitted. Point at a token to see only the lines of that token.${inexact ? html` <${Precision} answer=${inexact} />` : null}
     ${
       chosenToken.headChoice.value === "several" && heads.length > 1
         ? html` <label><input type="checkbox" checked=${isMean} onChange=${() => setMean(!isMean)} /> mean of the heads</label> ${isMean ? null : heads.map((head, n) => html`<span class="swatch-head" style=${`--kind:var(--segment-${n % COLOURS})`}>head ${head}</span> `)}`

@@ -1,4 +1,4 @@
-// A text that the model continues: sends the user's actions, and updates the page for new tokens.
+// A text that the model continues: sends the user's actions, and updates the page when tokens arrive.
 import { setTitles } from "../heads/scores.js";
 import { batch, signal } from "../html.js";
 

@@ -44,7 +44,7 @@ export function NewText({ state, source }) {
           <button type="button" onClick=${() => box.current?.close()}>cancel</button> <button disabled=${busy}>record</button></span></div></form></dialog>`;
 }
 
-/** Show the latest recording, with the same call and head if it has them. @param {State} state @param {About} about */
+/** Show the latest recording, with the same call and head if the recording has them. @param {State} state @param {About} about */
 function open(state, about) {
   Object.assign(state.about, about); // in place, because other modules hold the same object
   setTitles(state.about);

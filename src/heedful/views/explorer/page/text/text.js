@@ -1,4 +1,4 @@
-// The text pane: tokens, shaded and underlined by the weights of the chosen token; or lines.
+// The text pane: tokens that are shaded and underlined by weights, or two columns with lines.
 import { Choice } from "../controls.js";
 import { Precision } from "../glossary.js";
 import { html, useEffect, useRef, useState } from "../html.js";

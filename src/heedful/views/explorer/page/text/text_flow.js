@@ -31,9 +31,9 @@ const SPACED = /^[\p{L}\p{N}[<¿¡([{“‘"'\p{Extended_Pictographic}]/u; // ma
  * @property {number | null} other the key of the selected cell, if it is in this text
  * @property {Float32Array | null} rowWeights the weight of the current query on each token
  * @property {Float32Array | null} columnWeights the weight of each query on the current key
- * @property {number} offset the token of the first query
+ * @property {number} offset the index of the token of query 0
  * @property {Added | null} added the probabilities of generated tokens
- * @property {number | null} promptLength the first generated token of a stitched generation
+ * @property {number | null} promptLength the index of the first generated token, in all passes of a generation
  * @property {(index: number) => void} choose
  */
 

@@ -59,7 +59,7 @@ function WeightDetails({ answer, state, tokens, cell }) {
     <${Products} answer=${answer} />
     <${CalculationSteps} answer=${answer} />
     <${LargestWeights} answer=${answer} state=${state} tokens=${tokens} cell=${cell} />
-    ${answer.value == null ? null : html`<p>The norm of this key’s ${Term("value")} is ${digits(answer.value)}; times the weight, it contributes ${digits(answer.value * weight)}.</p>`}
+    ${answer.value == null ? null : html`<p>The norm of this key’s ${Term("value")} is ${digits(answer.value)}. Times the weight, the value has the norm ${digits(answer.value * weight)}.</p>`}
     <p class="quiet">${answer.group > 1 ? html`${shared(answer, state)} (${Term("grouped heads")}). ` : null}Query and key are the vectors that the model multiplies, after rotary positions if it uses them.</p>
     <${Proof} answer=${answer} />
     <${PythonLine} state=${state} cell=${cell} />`;

@@ -6,7 +6,7 @@ import { number } from "../wire.js";
 
 /**
  * @param {Answer} answer the source's answer about the weight
- * @param {number} key its key
+ * @param {number} key the key of the weight
  * @param {(key: number) => string} name returns a key's token and position
  * @returns {string[]} sentences
  */
@@ -33,7 +33,7 @@ function comparison(answer, key, name) {
   const gap = number(answer.score) - scores[other];
   const otherName = name(keys[other]);
   if (answer.rank > 1)
-    return `Its score is ${(-gap).toFixed(2)} below the highest score, that of ${otherName}. That key therefore gets ${times(Math.exp(-gap))} this weight.`;
+    return `The score is ${(-gap).toFixed(2)} below the highest score, that of ${otherName}. That key therefore gets ${times(Math.exp(-gap))} this weight.`;
   if (gap < 0.005) return `${otherName} has the same score, and the same weight.`;
   const ratio =
     Math.exp(-gap) < 0.001
