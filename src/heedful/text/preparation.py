@@ -143,7 +143,7 @@ def _write(
 def _write_tiktoken(
     choice: TokenizerChoice, source: Source, file: BinaryIO, progress: Progress | None
 ) -> Tokenizer:
-    """Write the encoding's ids to a temporary file; then choose new ids, and write the text in them."""
+    """Write an encoding's ids to a temporary file, choose new ids, and write the text in these."""
     encoding = open_encoding(choice.name)
     with temporary_file(Path(file.name)) as originals:
         encode = partial(original_ids, encoding)
