@@ -1,6 +1,6 @@
 """heedful: attention from first principles, and recordings of the attention of any PyTorch model.
 
-Importing heedful is fast: each public name imports its module, and torch, at its first use.
+Importing heedful is fast: the first use of a public name imports the name's module, and torch.
 """
 
 from typing import TYPE_CHECKING

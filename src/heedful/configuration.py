@@ -1,7 +1,7 @@
 """Configurations: frozen dataclasses that validate their fields and convert to JSON and back.
 
-`setting` creates each field with a sentence that describes it. The command's `--help` and the
-errors print this sentence.
+`setting` creates each field with a sentence that describes it. Errors and the
+`--help` of commands print this sentence.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def setting(
     Args:
         default: the default; `dataclasses.MISSING` for a required field.
         sentence: the meaning of the field, with its unit.
-        low, high: the allowed range, inclusive; None: unlimited.
-        choices: the allowed strings; empty: all.
+        low, high: the allowed range, inclusive; None: no limit, except that of int64.
+        choices: the allowed strings; empty: any string is allowed.
     """
     metadata = {"sentence": sentence, "low": low, "high": high, "choices": choices}
     return dataclasses.field(default=default, metadata=metadata)
@@ -99,12 +99,12 @@ def nearest(name: str, names: typing.Iterable[str]) -> str:
 
 
 def nested_type(hint: Any) -> type[Configuration] | None:
-    """Return the configuration class in an annotation such as `RotaryScaling | None`."""
+    """Return the configuration class in an annotation such as `RotaryScaling | None`, if any."""
     return next((kind for kind in allowed_types(hint) if issubclass(kind, Configuration)), None)
 
 
 def _from_json(hint: Any, value: Any) -> Any:
-    """Convert a dictionary to the nested configuration that its field expects."""
+    """Convert a dictionary to the configuration that its field expects; keep any other value."""
     nested = nested_type(hint)
     return nested.from_dict(value) if nested and isinstance(value, Mapping) else value
 

@@ -12,7 +12,7 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
 
     Args:
         name: a device name of torch, or "auto".
-        local_rank: this process's rank on its machine; the index of the GPU if the name has none.
+        local_rank: this process's rank on its machine; "cuda" means the GPU with this index.
 
     Raises:
         ArgumentError: torch does not recognise the name, or this machine lacks the device.
@@ -48,8 +48,8 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
 def choose_matmul_dtype(name: str, device: torch.device) -> torch.dtype:
     """Return a dtype for matrix products; "auto" chooses bfloat16 where that is faster.
 
-    bfloat16 is faster on GPUs whose tensor cores support it, and on CPUs with AVX-512 BF16 or AMX,
-    which torch reports since 2.10.
+    bfloat16 is faster on GPUs whose tensor cores support it, and on CPUs with AVX-512 BF16 or AMX.
+    torch reports these features of a CPU since version 2.10.
 
     >>> choose_matmul_dtype("float32", torch.device("cpu"))
     torch.float32

@@ -1,8 +1,8 @@
 """The base class of heedful's errors, and the form of their messages.
 
 Every error that heedful raises on purpose is a `HeedfulError`. Its message is one line: the
-problem, what was expected, the likely cause and the remedy. Each subclass also inherits from the
-built-in error that fits it (`ValueError`, `OSError`), so that ordinary `except` clauses catch it.
+problem and, if known, what was expected, the likely cause and the remedy. Each subclass also
+inherits from a built-in error, `ValueError` or `OSError`, so that ordinary `except` clauses work.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ArgumentError(HeedfulError, ValueError):
 
 
 class TextError(HeedfulError, ValueError):
-    """A text that is empty, not UTF-8, too short, or has symbols unknown to the tokenizer."""
+    """A text that is unreadable, empty or too short, or has symbols unknown to the tokenizer."""
 
 
 class RunError(HeedfulError, ValueError):

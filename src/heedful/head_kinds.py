@@ -3,7 +3,7 @@
 This module does not import torch, so that a command's help can import it quickly.
 `heedful.recording.head_scores` computes the scores.
 
-**The rule.** A score is a mean over the Q queries that may attend to several keys. Chance is the
+**The rule.** A score is a mean over Q queries, those for which it is defined. Chance is the
 expected score if the weights of each row are shuffled among the keys that the mask allows. A head
 has a kind if
 
@@ -78,7 +78,7 @@ SCORES = {
         "Wang et al. 2022, arXiv:2211.00593",
     ),
 }
-MEANS = ("entropy", "distance")  # further columns: means over all queries, in nats and in tokens
+MEANS = ("entropy", "distance")  # more columns of a table: means over queries, in nats and tokens
 NONE = "-"  # shown for a head without a kind
 GENERAL = ("local", "broad")  # used only if no other kind applies
 
@@ -93,8 +93,8 @@ def kind_of(
     The kinds "local" and "broad" apply only if no other kind does.
 
     Args:
-        scores, chance: by the names of `SCORES`; None if undefined.
-        queries: by the same names, the number of queries in each mean.
+        scores, chance: values by the names of `SCORES`; None if undefined.
+        queries: the number of queries in the mean of each score, by the same names.
     """
     qualified = {
         name: score

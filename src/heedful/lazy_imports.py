@@ -16,7 +16,7 @@ _FUNCTIONS: dict[str, tuple[str, str]] = {}
 def register_function(name: str, module: str, function: str) -> None:
     """Register a function of a higher floor under a name, for calls from a lower floor.
 
-    Modules import only from lower floors (see CONTRIBUTING.md); this is for the few other calls.
+    Modules import only from lower floors (see CONTRIBUTING.md), so the caller cannot import it.
     """
     _FUNCTIONS[name] = module, function
 
@@ -40,7 +40,7 @@ def lazy_exports(
     Args:
         package: the package's name.
         names_by_module: the public names of each module. `old as new` exports the module's `old`
-            as `new`. A name must not equal a module's name: importing that module would replace it.
+            as `new`. No name may equal a module's name: importing the module would hide the name.
 
     >>> get, names = lazy_exports("numbers_of", {"math": ["pi", "tau as turn"]})
     >>> names(), get("turn") == 2 * get("pi")

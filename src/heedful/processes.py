@@ -1,8 +1,8 @@
 """The processes of a `torchrun` job: this process's rank, its share of the work, and collectives.
 
 Without torchrun, a single process does all the work. Before the process group exists, the first
-process (rank 0) publishes values to the others through torchrun's store. Afterwards all messages
-go through a process group of torch: gloo between CPUs, NCCL between GPUs.
+process (rank 0) publishes values to the others through torchrun's store. Afterwards values
+go through torch's process group: gloo between CPUs, NCCL between GPUs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ POLL = 0.1  # seconds between two polls of the store; Ctrl-C is handled between 
 RESUME = "checkpoints are kept: continue with --resume"
 PUBLISHED, FAILED = "published", b"failed"
 # Destroyed process groups, kept alive on purpose. When DDP's reducer is freed, Gloo's last message
-# may still wait for the GIL. Freeing the group then would wait for that message: a deadlock.
+# may still wait for the GIL. Freeing the group would wait for this message: a deadlock.
 DESTROYED_GROUPS: list[Any] = []
 
 
@@ -39,7 +39,7 @@ class OtherProcessError(HeedfulError):
 
 
 class LostProcessError(HeedfulError):
-    """Another process ended without a Python error; torchrun reports its exit code or signal."""
+    """The connection to another process was lost; if the process has ended, torchrun says how."""
 
 
 class Processes:
@@ -61,7 +61,7 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is rank 0, which prints, draws and writes the run's files."""
+        """Whether this is rank 0, which prints, draws, and writes all unsharded files."""
         return self.rank == 0
 
     @property
@@ -106,7 +106,7 @@ class Processes:
         """Wait, without a time limit, for the value that rank 0 publishes, and return it.
 
         Raises:
-            OtherProcessError: rank 0 failed and reports its error.
+            HeedfulError: rank 0 failed (`OtherProcessError`), or the store cannot be reached.
         """
         with _store_errors():
             while not self.store.check([PUBLISHED]):
@@ -168,14 +168,14 @@ class Processes:
         dist.destroy_process_group()
 
     def _error_to_report(self, error: Exception, timeout: float) -> Exception:
-        """Return the error that this process raises instead of `error`; often `error` itself.
+        """Return the error that this process raises: `error` itself, or a clearer one.
 
-        Only the process that fails first reports: the other errors are mostly lost connections.
+        Only the process that fails first reports its error: most later errors are lost connections.
         """
         is_network = _is_network_error(error)
         if is_network:
             with suppress(ValueError):  # raised outside the main thread
-                # torchrun sends SIGTERM to the other processes, which must report first
+                # after a crash torchrun sends SIGTERM to the others; this one must report first
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
         try:
             if is_network:

@@ -1,4 +1,4 @@
-"""Scaling of rotary frequencies, to extend a model's context beyond its training length."""
+"""Scaling of rotary frequencies, to extend a context beyond the length used in training."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class RotaryScaling(Configuration):
     """The scaling of rotary frequencies: which are divided, and by which factor.
 
     "linear" divides all frequencies: Chen et al. 2023, *Extending context window of large language
-    models via position interpolation* (arXiv:2306.15595). "llama3" divides low frequencies: by
-    default, those with a wavelength longer than the original context. It keeps high frequencies,
-    and interpolates linearly in between: Llama 3.1, Grattafiori et al. 2024 (arXiv:2407.21783).
+    models via position interpolation* (arXiv:2306.15595). "llama3" divides low frequencies (by
+    default, those with a wavelength longer than the original context), keeps high frequencies, and
+    interpolates linearly in between: Llama 3.1, Grattafiori et al. 2024 (arXiv:2407.21783).
 
     >>> import torch
     >>> scaling = RotaryScaling(kind="linear", factor=4.0)
@@ -36,10 +36,10 @@ class RotaryScaling(Configuration):
         None, "For llama3: the context length before the extension, in tokens.", low=1
     )
     low_frequency: float = setting(
-        1.0, "For llama3: maximum periods of low frequencies per original context.", low=0.0
+        1.0, "For llama3: a frequency is low up to this many periods per original context.", low=0.0
     )
     high_frequency: float = setting(
-        4.0, "For llama3: minimum periods of high frequencies per original context.", low=0.0
+        4.0, "For llama3: a frequency is high from this many periods per original context.", low=0.0
     )
 
     def __post_init__(self) -> None:

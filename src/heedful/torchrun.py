@@ -48,12 +48,12 @@ def is_distributed() -> bool:
 
 
 def is_reporter() -> bool:
-    """Return whether this process reports errors that occur in all, such as an invalid option."""
+    """Return whether to report an error that all processes raise, such as an invalid option."""
     return not is_distributed() or os.environ["RANK"] == "0"
 
 
 def error_prefix() -> str:
-    """Return a prefix for errors that names the rank; empty for rank 0."""
+    """Return the start of an error message that names this process; empty for rank 0."""
     try:
         process = started()
     except ArgumentError:  # the caller is printing this error
@@ -62,20 +62,20 @@ def error_prefix() -> str:
 
 
 def record_error(error: BaseException) -> None:
-    """Write an error to torchrun's error file; torchrun prints it after ending the job."""
+    """Write an error to torchrun's error file; torchrun prints the error after ending the job."""
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path:
         from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
         try:
             get_error_handler().record_exception(error)
-        except OSError:  # torchrun cannot parse an incomplete record, as on a full disk
+        except OSError:  # a full disk leaves a part of the record, which torchrun cannot parse
             with suppress(OSError):
                 os.unlink(path)
 
 
 def await_termination() -> None:
-    """Wait until torchrun ends this process because another process has failed."""
+    """Give torchrun time to end this process because another process has failed."""
     time.sleep(2 * GRACE)
 
 

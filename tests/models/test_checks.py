@@ -35,5 +35,5 @@ def test_keep_includes_the_cached_tokens():
     with pytest.raises(ArgumentError, match=r"keep \(2, 5\) .* booleans \(2, 5\)") as plain:
         check_keep(keep.long(), ids(5))
     assert "cache" not in str(plain.value)
-    with pytest.raises(ArgumentError, match=r"booleans \(2, 8\).* cache holds earlier ones"):
+    with pytest.raises(ArgumentError, match=r"booleans \(2, 8\).* without the cached tokens"):
         check_keep(keep, ids(5), start=3)

@@ -1,4 +1,4 @@
-"""Atomic file writes: a temporary file in the same directory is flushed, then renamed.
+"""Atomic file writes: a temporary file beside the final one is flushed, then renamed.
 
 A reader never sees a partial file, and a failed write leaves the earlier file intact.
 """
@@ -42,13 +42,13 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def temporary_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a new file in the directory of `path`, and remove it at the end; raises `OSError`."""
+    """Open a new file in the directory of `path`, and remove it at the end; may raise `OSError`."""
     file = open(path.parent / f".{os.urandom(8).hex()}.part", "x+b")  # noqa: SIM115
     try:
         with file:
             yield file
     finally:
-        with suppress(OSError):  # the file was renamed, or its directory is gone (already raised)
+        with suppress(OSError):  # the file was renamed, or its directory is gone
             os.unlink(file.name)
 
 

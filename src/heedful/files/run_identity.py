@@ -1,6 +1,6 @@
 """The identity of a run, to detect files of another run in its directory.
 
-`config.json` stores checksums of the tokenizer and token files, which are final when it is written.
+`config.json` stores checksums of the tokenizer file and the token file: training changes neither.
 Files that change later (weights, checkpoints, metrics, the recipe) store the run's identity.
 Weights written by another program have no identity and are accepted.
 """
@@ -53,7 +53,7 @@ def config_entry(directory: Path, entry: str) -> str | None:
 
 
 def check_same_run(path: Path, entry: str, value: str | None, directory: Path) -> None:
-    """Raise an error if a file's identity or checksum differs from its run's `config.json`.
+    """Raise an error if a file's run identity or checksum differs from that in `config.json`.
 
     Args:
         path: the file.

@@ -97,7 +97,7 @@ def newest(directory: Path) -> Path | None:
 
 
 def latest_checkpoint(file: Path, directory: Path) -> Path | None:
-    """Return the later of a tensor file and the newest sharded checkpoint; None if there is none.
+    """Return the later of a tensor file and the newest sharded checkpoint; None if neither exists.
 
     Both exist if a process was killed just before it removed the older checkpoint.
     """
@@ -116,7 +116,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def remove_sharded(directory: Path, keep: int | None = None) -> None:
-    """Remove all sharded checkpoints, except number `keep` if there is one."""
+    """Remove all sharded checkpoints, or all except the one with the number `keep`."""
     with save_errors(directory):
         for path in directory.glob("[0-9]*"):
             if path.name != str(keep):
@@ -132,8 +132,8 @@ def load_sharded(
 
     Args:
         checkpoint: the directory, from `newest`.
-        allocate: returns the tensor to fill, from its name and full shape; of a sharded tensor,
-            each process fills only its own rows.
+        allocate: takes the name and full shape of a tensor, and returns the tensor to fill; of a
+            sharded tensor, each process fills only its own rows.
         process: this process; it verifies its share of the files.
 
     Raises:

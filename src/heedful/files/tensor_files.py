@@ -76,7 +76,7 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the tensors and the description of a file; verify all checksums of `save_tensors`.
+    """Read the tensors and the description of a file; verify the file's checksums.
 
     Raises:
         RunError: the file is missing or damaged.
@@ -142,7 +142,7 @@ def check_replaceable(path: Path, kind: str) -> None:
 
 
 def description(path: Path) -> dict[str, Any] | None:
-    """Read the description that was passed to `save_tensors`, even if the tensors are truncated.
+    """Read the description in a file's header, even if the tensors are truncated.
 
     Returns:
         the description; empty if another program wrote the file or its header is truncated; None

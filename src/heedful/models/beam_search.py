@@ -1,6 +1,6 @@
 """Greedy and beam search for the most probable targets of a source, with a key/value cache.
 
-B sources, K beams per source, V vocabulary.
+B sources, K beams per source, V tokens in the vocabulary.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from heedful.models.seq2seq import Seq2Seq
 class Translation(NamedTuple):
     """A translation found by the search.
 
-    ids: the target's ids, without begin and end. log_prob: its log-probability, with the end.
+    ids: the target's ids, without begin and end. log_prob: the log-probability of ids and end.
     score: log_prob divided by the length penalty, for ranking. finished: whether the target has
     an end; if not, it was truncated at the maximum length.
     """
@@ -38,17 +38,17 @@ def translate(
 ) -> list[list[Translation]]:
     """Return at most K targets of each source, the best first; K is `search.beams`.
 
-    Each step keeps the K most probable continuations of a source. Each finished target reduces its
-    K by one (Bahdanau et al. 2014, arXiv:1409.0473). A beam that cannot beat the best finished one
-    any more is dropped. If none is finished at the maximum length, unfinished ones are returned.
+    For each source, a step keeps the K most probable beams. Each finished target reduces this K by
+    one (Bahdanau et al. 2014, arXiv:1409.0473). A beam that can no longer beat the best finished
+    target is dropped. If none finishes within the maximum length, unfinished ones are returned.
 
     Args:
-        model: in evaluation mode.
+        model: a model in evaluation mode.
         sources: the ids of each source, without the end id.
         search: default `Search()`.
 
     Raises:
-        ArgumentError: no sources, or a source longer than the context.
+        ArgumentError: no sources, a source longer than the context, or an unknown id.
     """
     if not len(sources):
         raise ArgumentError("no sources", expected="at least one")
@@ -58,7 +58,7 @@ def translate(
 
 
 class _Beams:
-    """The state of a search: rows b·K to b·K + K − 1 of every tensor are the beams of source b."""
+    """The state of a search; source b has rows b·K to b·K + K − 1 of targets, memory and cache."""
 
     def __init__(self, model: Seq2Seq, sources: Sequence[Sequence[int]], search: Search) -> None:
         config = model.config

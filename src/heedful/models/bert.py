@@ -1,6 +1,6 @@
 """BERT: a bidirectional encoder of a text or a pair of texts.
 
-Its configuration selects the output heads. B batch, N tokens, V vocabulary.
+The configuration selects the outputs. B batch, N tokens, H heads, V vocabulary.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from heedful.ops.masks import Padding
 class BertOutput(NamedTuple):
     """The output of a BERT for a batch.
 
-    logits: (B, N, V) of the token at each position; None without a masked-word head.
+    logits: (B, N, V), for the token at each position; None without a masked-word head.
     hidden_states: (B, N, width) each; the embeddings, then the output of each block.
     pooled: (B, width), a vector for the whole input; None without a pooler.
     """
@@ -100,7 +100,7 @@ class Bert(nn.Module):
     ) -> Iterator[Steps]:
         """Yield the intermediate results of attention layer by layer; weights are (B, H, N, N).
 
-        A layer is computed when the iterator reaches it, so later layers take no memory.
+        A layer is computed when the iterator reaches it, so later layers take no memory yet.
         """
         x, mask = self._embed(ids, segments, keep)
         for block in cast("list[PostNormBlock]", self.blocks):
@@ -118,7 +118,7 @@ class Bert(nn.Module):
                     f"segments {tuple(segments.shape)}",
                     expected=f"the shape of ids, {tuple(ids.shape)}",
                 )
-            check_rows("segments", segments, config.segments, "more texts than the model has rows")
+            check_rows("segments", segments, config.segments, "more texts than the model takes")
         if keep is not None:
             check_keep(keep, ids)
         segment = self.segments.weight[0] if segments is None else self.segments(segments)

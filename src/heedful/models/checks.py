@@ -54,8 +54,6 @@ def check_keep(keep: Tensor, ids: Tensor, *, start: int = 0, name: str = "keep")
         raise ArgumentError(
             f"{name} {tuple(keep.shape)} of {keep.dtype}",
             expected=f"booleans {expected}",
-            cause="padding for the new tokens only, where a cache holds earlier ones"
-            if start
-            else None,
+            cause="a mask for the new tokens only, without the cached tokens" if start else None,
             remedy="pass one entry for each token so far, True for real tokens",
         )

@@ -39,15 +39,15 @@ divides the width; try 6 heads
     context_length: int = setting(128, "Maximum number of input tokens.", low=1)
     width: int = setting(128, "Numbers in each token's vector (d_model).", low=1)
     layers: int = setting(4, "Transformer blocks.", low=1)
-    heads: int = setting(4, "Query heads in each block; must divide the width.", low=1)
+    heads: int = setting(4, "Query heads in each block; they must divide the width.", low=1)
     kv_heads: int | None = setting(
-        None, "Key and value heads, shared by groups of query heads; default: same number.", low=1
+        None, "Key and value heads, shared by groups of query heads; default: not shared.", low=1
     )
     head_width: int | None = setting(
-        None, "Numbers in each head's query and key; default: width / heads.", low=1
+        None, "Numbers in each head's query, key and value; default: width / heads.", low=1
     )
     window: int | None = setting(
-        None, "Tokens that each token may attend to, with itself; default: all previous.", low=1
+        None, "Tokens that each token may attend to, itself included; default: no limit.", low=1
     )
     hidden: int | None = setting(
         None, "Width inside the feed-forward layer; default: 4 × width.", low=1
@@ -125,7 +125,7 @@ class BertConfig(Configuration):
     segments: int = setting(2, "Number of segment embeddings (texts in a pair).", low=1)
     width: int = setting(768, "Numbers in each token's vector (hidden size).", low=1)
     layers: int = setting(12, "Transformer blocks.", low=1)
-    heads: int = setting(12, "Heads in each block; must divide the width.", low=1)
+    heads: int = setting(12, "Heads in each block; they must divide the width.", low=1)
     hidden: int | None = setting(
         None, "Width inside the feed-forward layer; default: 4 × width.", low=1
     )
@@ -134,7 +134,7 @@ class BertConfig(Configuration):
     )
     norm_epsilon: float = setting(1e-12, "Added to the variance in norms.", low=0.0)
     padding: int | None = setting(
-        0, "The id of [PAD], whose input embedding is not trained; none: all are trained.", low=0
+        0, "The id of [PAD], whose embedding learns nothing from inputs; none: no such id.", low=0
     )
     pooler: bool = setting(True, "A layer that computes one vector for the input.")
     masked_words: bool = setting(True, "A head that predicts the word at a [MASK].")
@@ -173,9 +173,9 @@ class Seq2SeqConfig(Configuration):
     width: int = setting(128, "Numbers in each token's vector (d_model).", low=1)
     layers: int = setting(2, "Blocks of the encoder.", low=1)
     decoder_layers: int | None = setting(
-        None, "Blocks of the decoder; default: same number as the encoder.", low=1
+        None, "Blocks of the decoder; default: as many as in the encoder.", low=1
     )
-    heads: int = setting(4, "Heads in each attention layer; must divide the width.", low=1)
+    heads: int = setting(4, "Heads in each attention layer; they must divide the width.", low=1)
     hidden: int | None = setting(
         None, "Width inside the feed-forward layer; default: 4 × width.", low=1
     )

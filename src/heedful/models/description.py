@@ -44,7 +44,7 @@ class Setting(NamedTuple):
 class Part(NamedTuple):
     """A part of a model that occurs `times` times, with `parameters` parameters each time.
 
-    `parts` are its components; `note` explains the number: for example, a table is shared.
+    `parts` are its components; `note` explains the number of parameters, such as a shared table.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Part(NamedTuple):
 
     @property
     def total(self) -> int:
-        """The parameters of all occurrences."""
+        """The number of parameters of all occurrences."""
         return self.times * self.parameters
 
 
@@ -263,7 +263,7 @@ def _blocks(
 
 
 def _settings(config: Configuration, prefix: str = "") -> Iterator[Setting]:
-    """Yield each field, with dotted names for the fields of nested configurations."""
+    """Yield a setting for each field; the fields of nested configurations have dotted names."""
     for field in dataclasses.fields(config):
         value, name = getattr(config, field.name), prefix + field.name
         if isinstance(value, Configuration):

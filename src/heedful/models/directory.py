@@ -50,17 +50,17 @@ def load_model(
         path_or_name: a directory made by `heedful train`, a directory in Hugging Face format, or
             a name on the hub.
         checkpoint: the weights of a run to load: "best" (lowest validation loss) or "last".
-        revision: the branch, tag or commit of a hub name.
+        revision: the branch, tag or commit on the hub.
         allow_pickle: whether to read pickled weights (`.bin`) if there are no safetensors.
-        dtype: the dtype of the parameters; default as in the file.
+        dtype: the dtype of the parameters; default that of the file.
 
     Returns:
-        the model in evaluation mode on the CPU; `model(ids)` has `.logits` and
+        the model in evaluation mode on the CPU. The output of its forward pass has `.logits` and
         `.hidden_states`.
 
     Raises:
         RunError: no such directory or name, an unsupported architecture, a missing or damaged
-            file, or weights that do not fit their configuration (the error lists all of them).
+            file, or weights that do not fit their configuration (the error lists these weights).
         ArgumentError: an unknown checkpoint, or a revision of a local directory.
     """
     if checkpoint not in CHECKPOINTS:

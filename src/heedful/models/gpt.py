@@ -1,6 +1,6 @@
 """GPT: a decoder-only transformer, configurable from the model of document 004 (Zhang) to Llama.
 
-B batch, N tokens, V vocabulary.
+B batch, N tokens, H heads, V vocabulary.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class GPT(nn.Module):
         Args:
             ids: token ids (B, N).
             keep: boolean (B, M), False for padding on either side, which no token attends to and
-                which has no position. It covers all M tokens: the cached ones, then `ids`.
+                which has no position. `keep` covers M tokens: the cached ones, then `ids`.
             cache: from `new_cache`; it holds the previous tokens, and `ids` are appended.
 
         Raises:
@@ -92,7 +92,7 @@ class GPT(nn.Module):
     def hidden_states(
         self, ids: Tensor, *, keep: Tensor | None = None, cache: KeyValueCache | None = None
     ) -> tuple[Tensor, ...]:
-        """Compute the hidden states without logits; generation needs the last token's only."""
+        """Compute hidden states only; generation needs no logits but those of the last token."""
         start = cache.length if cache is not None else 0
         check_ids(ids, self.config.vocabulary, self.config.context_length, start=start)
         x, angles = self._embed(ids, self._positions(ids, start, keep), keep, cache)
@@ -112,7 +112,7 @@ class GPT(nn.Module):
     def steps(self, ids: Tensor) -> Iterator[Steps]:
         """Yield the intermediate results of attention layer by layer; weights are (B, H, N, N).
 
-        A layer is computed when the iterator reaches it, so later layers take no memory.
+        A layer is computed when the iterator reaches it, so later layers take no memory yet.
         """
         check_ids(ids, self.config.vocabulary, self.config.context_length)
         x, angles = self._embed(ids, slice(0, ids.shape[1]))
@@ -122,7 +122,7 @@ class GPT(nn.Module):
             x = block(x, **attending)
 
     def mask(self, keep: Tensor | None = None) -> Mask | None:
-        """Return the mask of the sliding window and padding, without causality; None if neither.
+        """Return the mask of window and padding, without causality; None if there is neither.
 
         Args:
             keep: as for `forward`.
@@ -147,7 +147,7 @@ class GPT(nn.Module):
         )
 
     def _positions(self, ids: Tensor, start: int, keep: Tensor | None) -> slice | Tensor:
-        """Return the positions of tokens: a slice, or (B, N) with `keep`, which skips padding."""
+        """Return the tokens' positions: a slice; with `keep`, (B, N), not counting padding."""
         if keep is None:
             return slice(start, start + ids.shape[1])
         check_keep(keep, ids, start=start)
@@ -212,7 +212,7 @@ class GPT(nn.Module):
             elif name.endswith("bias"):
                 parameter.zero_()
         if self.config.positions == "sinusoidal" and not self.config.tied:
-            self.tokens.weight.normal_()  # the scale of the sines added to them
+            self.tokens.weight.normal_()  # as large as the sines that are added to it
 
 
 def loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:

@@ -63,7 +63,7 @@ class _SkipInitialisation(TorchFunctionMode):
 
 
 def assign_parameters(model: nn.Module, read: Callable[[str], Tensor]) -> nn.Module:
-    """Set the parameters of a model from `on_meta_device`; `read` is called once for each name."""
+    """Set the parameters of a model from `on_meta_device`; `read` returns the tensor of a name."""
     new = {id(old): nn.Parameter(read(name)) for name, old in model.named_parameters()}
     for module in model.modules():
         for name, old in list(module.named_parameters(recurse=False, remove_duplicate=False)):

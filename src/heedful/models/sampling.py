@@ -23,10 +23,10 @@ class Sampling(Configuration):
     """
 
     repetition_penalty: float = setting(
-        1.0, "Divides the positive logits of tokens that have occurred; 1: no effect.", low=1.0
+        1.0, "Lowers the logits of tokens that have occurred by this factor; 1: no effect.", low=1.0
     )
     temperature: float = setting(
-        0.8, "Divides the logits: below 1 likely tokens get likelier; 0: greedy.", low=0.0
+        0.8, "Divides the logits: below 1, likely tokens get likelier; 0: greedy.", low=0.0
     )
     top_k: int = setting(0, "Choose among the k likeliest tokens only; 0: all.", low=0)
     top_p: float = setting(
@@ -70,7 +70,7 @@ def apply_repetition_penalty(logits: Tensor, previous_ids: Tensor, penalty: floa
 
 
 def nucleus(probabilities: Tensor, top_p: float) -> Tensor:
-    """Keep the most probable tokens whose sum first reaches `top_p`, and renormalise."""
+    """Keep the most probable tokens, as few as reach the sum `top_p`, and renormalise."""
     ordered, order = probabilities.sort(-1, descending=True)
     is_excluded = ordered.cumsum(-1) - ordered >= top_p
     is_excluded[..., 0] = False

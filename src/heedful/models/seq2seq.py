@@ -137,7 +137,7 @@ class Seq2Seq(nn.Module):
         memory_keep: Tensor | None = None,
         cache: DecoderCache | None = None,
     ) -> tuple[Tensor, ...]:
-        """Compute the decoder's embeddings, then each block's output; `head` takes the last.
+        """Compute the decoder's embeddings, then each block's output; the last gives the logits.
 
         Args:
             target: ids (B, N).
@@ -145,7 +145,7 @@ class Seq2Seq(nn.Module):
             keep: boolean, False for padding of the target; it covers the cached tokens, too.
             memory_keep: boolean (B, M), False for padding of the source.
             cache: from `new_cache`; it holds the previous tokens, and `target` is appended. Its
-                first use also stores keys and values of `memory`, which later uses ignore.
+                first use also stores keys and values of `memory`; later uses ignore `memory`.
         """
         start = cache.target.length if cache is not None else 0
         x, mask = self._embed(self.target_tokens, target, keep, start, "target")
@@ -185,7 +185,7 @@ class Seq2Seq(nn.Module):
     def _embed(
         self, table: nn.Module, ids: Tensor, keep: Tensor | None, start: int, name: str
     ) -> tuple[Tensor, Padding | None]:
-        """Return scaled embeddings plus positions (section 3.4 of the paper), and the mask."""
+        """Return scaled embeddings plus positions (the paper's section 3.4), and a padding mask."""
         check_ids(ids, self.config.vocabulary, self.config.context_length, start=start, name=name)
         if keep is not None:
             check_keep(keep, ids, start=start, name=f"{name}_keep")
@@ -197,7 +197,7 @@ class Seq2Seq(nn.Module):
 
     @torch.no_grad()
     def _initialize(self) -> None:
-        """Initialise linear layers as the authors do (Glorot); scaled embeddings: variance 1."""
+        """Initialise linear layers as the authors do (Glorot); scaled embeddings get variance 1."""
         for name, parameter in self.named_parameters():
             if "tokens" in name:
                 parameter.normal_(std=self.config.width**-0.5)

@@ -1,4 +1,4 @@
-"""Byte-pair encoding (BPE): byte-level tokenizers, trained or loaded, and SentencePiece, loaded.
+"""Byte-pair encoding (BPE): byte-level, trained or loaded; and SentencePiece BPE, only loaded.
 
 BPE: Sennrich, Haddow & Birch 2016 (arXiv:1508.07909). Byte-level BPE splits text as GPT-2 does:
 Radford et al. 2019, section 2.2. Hugging Face `tokenizers` trains it and defines its file,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
 
 ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
-_MAX_WORD = 1000  # characters; training splits longer words, which each merge would scan
+_MAX_WORD = 1000  # characters; training splits longer words, because each merge scans a whole word
 
 SPACE = "▁"
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -49,7 +49,7 @@ class BPETokenizer(LibraryTokenizer):
         library: a byte-level BPE tokenizer of Hugging Face `tokenizers`.
 
     Raises:
-        ArgumentError: the tokenizer is of another type.
+        ArgumentError: the tokenizer is of another type, or a token is not in the byte alphabet.
 
     >>> tokenizer = BPETokenizer.train(["low lower lowest " * 9], vocabulary=262)
     >>> tokenizer.pieces(tokenizer.encode("low lowest – slow"))
@@ -118,7 +118,7 @@ class RobertaTokenizer(BPETokenizer):
     """Byte-level BPE that adds special tokens around a text or a pair, as RoBERTa and BERT need.
 
     Source: Liu et al. 2019, *RoBERTa* (arXiv:1907.11692). The tokenizer's file defines the special
-    tokens. If it defines none, RoBERTa's are used if the vocabulary has them: <s> text </s>, or
+    tokens and their places. RoBERTa's fill the gaps if the vocabulary has them: <s> text </s>, or
     <s> text </s></s> second </s>. Special tokens in a text, such as <mask>, are recognised.
 
     Args:
@@ -206,9 +206,9 @@ def _tiktoken_equivalent(
     """Return the same tokenizer in tiktoken; None if its results could differ.
 
     `tokenizers` merges the pair with the earliest rule, tiktoken the pair whose merged token has
-    the lowest id. They differ only at two adjacent tokens that spell a token, but are not the pair
-    that forms it: tiktoken merges them, `tokenizers` does not. Then `tokenizers` also encodes this
-    token's text as the two tokens. So both agree if it encodes every token's text as that token.
+    the lowest id. The results differ only at two tokens that together spell a third, but are not
+    the pair that forms it: tiktoken merges the two, `tokenizers` does not, even if the text is just
+    that of the third. So both agree if `tokenizers` encodes every token's text as that token.
     """
     import tiktoken
 

@@ -12,7 +12,7 @@ from heedful.text.tokenizer import Tokenizer
 
 
 class CharacterTokenizer(Tokenizer):
-    """A tokenizer of characters; an id is the index of a character in their sorted list.
+    """A tokenizer of characters; an id is the index of a character in the sorted list.
 
     Args:
         characters: the distinct characters, sorted by code point.

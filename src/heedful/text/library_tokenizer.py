@@ -69,7 +69,7 @@ def split_ids(ids: Sequence[int], room: int) -> list[Sequence[int]]:
 
 
 class LibraryTokenizer(Tokenizer):
-    """A tokenizer of the library `tokenizers`, saved as its `tokenizer.json`.
+    """A tokenizer of the library `tokenizers`, saved in the library's format, `tokenizer.json`.
 
     The library's post-processor adds the special tokens around a text or a pair.
 

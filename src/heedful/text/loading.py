@@ -50,9 +50,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     BPE may be byte-level, or SentencePiece BPE with byte tokens, as in Llama 2 and Mistral.
 
     Args:
-        path: a file; or a directory with `tokenizer.json`, or (in older checkpoints) `vocab.txt`
-            or `vocab.json` and `merges.txt`; or the name of a tiktoken encoding, such as
-            `cl100k_base`, to use all of its ids.
+        path: a file, a directory, or the name of a tiktoken encoding, such as `cl100k_base`, to use
+            all of its ids. The directory has `tokenizer.json`; in older checkpoints `vocab.txt`, or
+            both `vocab.json` and `merges.txt`.
 
     Raises:
         RunError: no such file or encoding, a damaged file, or a file of another heedful version.
@@ -76,7 +76,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         raise UnsupportedTokenizerError(
             f"{model} without {path.name} beside it",
             remedy="AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) of transformers writes "
-            "one",
+            f"{path.name}",
         )
     return _from_file(path)  # raises the error for a missing file
 
@@ -147,10 +147,8 @@ def _from_library(path: Path, library: tokenizers.Tokenizer) -> Tokenizer:
 def _open_library(directory: Path) -> tokenizers.Tokenizer | None:
     """Open the tokenizer of an older checkpoint; return None if the directory has none.
 
-    Such a tokenizer is BPE in `vocab.json` and `merges.txt`, or WordPiece in `vocab.txt`.
-
-    Raises:
-        RunError: a file is damaged.
+    Such a tokenizer is BPE in `vocab.json` and `merges.txt`, or WordPiece in `vocab.txt`. A damaged
+    file raises a `RunError`.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
@@ -160,7 +158,7 @@ def _open_library(directory: Path) -> tokenizers.Tokenizer | None:
         return None
     config = _read_config(directory)
     try:
-        if is_words:  # one piece per line; `_apply_normalisation` sets whether it is uncased
+        if is_words:  # one piece per line; `_apply_normalisation` sets `lowercase` later
             ids = models.WordPiece.read_file(str(words))
             return wordpiece_library(ids, unknown=_special_names(directory).get("unk"))
         library = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
@@ -218,6 +216,7 @@ def export_tokenizer(tokenizer: Tokenizer, directory: Path, context_length: int)
 
     Raises:
         ArgumentError: the tokenizer is a tiktoken encoding.
+        SaveError: a file cannot be written.
     """
     check_exportable(tokenizer)
     if isinstance(tokenizer, CharacterTokenizer):

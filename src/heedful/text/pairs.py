@@ -16,7 +16,7 @@ from heedful.text.tiktoken_encoding import open_encoding, original_ids
 from heedful.text.token_file import TokenFile, check_share, distinct_ids, id_type, write_ids
 from heedful.text.tokenizer import Tokenizer
 
-EXTRA_IDS = 2  # follow the tokenizer's: `begin` of targets, and `end` of sources and targets
+EXTRA_IDS = 2  # after the tokenizer's ids: `begin` of targets, `end` of sources and targets
 
 
 class Pair(NamedTuple):
@@ -137,8 +137,8 @@ def prepare_pairs(
         validation: the fraction of pairs at the end that is held out for validation.
 
     Raises:
-        TextError: a text is too long; the error names its line.
-        SaveError: the file cannot be written.
+        TextError: as `prepare`, or a text is too long (the error names the line).
+        SaveError, ArgumentError: as `prepare`.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "pairs.npy"
@@ -168,7 +168,7 @@ def _tokenizer(pairs: Sequence[Pair], choice: TokenizerChoice) -> Tokenizer:
 
 
 def _check_lengths(sides: Sequence[np.ndarray], max_length: int) -> None:
-    """Raise an error for the first text that is too long; it names a context that suffices."""
+    """Raise an error for the first text that is too long; the error names a sufficient context."""
     lengths = [len(side) for side in sides]
     if max(lengths) <= max_length:
         return

@@ -53,13 +53,13 @@ class TokenizerChoice:
     """
 
     name: str = BPETokenizer.kind
-    """`bpe` or `wordpiece`, trained on the text, `characters`, or a tiktoken encoding's name."""
+    """`bpe`, `wordpiece` or `characters`, trained on the text; or a tiktoken encoding's name."""
 
     vocabulary: int = 4096
     """The vocabulary size of `bpe` or `wordpiece`, at least 256; other tokenizers ignore it."""
 
     compact: bool = True
-    """Whether a tiktoken encoding keeps only the ids that the text uses and the 256 bytes."""
+    """Whether a tiktoken encoding keeps only the ids of the text and of the 256 bytes."""
 
     def __post_init__(self) -> None:
         if self.is_encoding:
@@ -72,7 +72,7 @@ class TokenizerChoice:
         return self.name not in LEARNED
 
     def learn(self, pieces: Iterable[str]) -> Tokenizer:
-        """Train the tokenizer on a text in pieces; raises as the `train` of its class."""
+        """Train the tokenizer on a text in pieces; raise as the `train` of its class."""
         if self.name == CharacterTokenizer.kind:
             return CharacterTokenizer.train(pieces)
         kind = BPETokenizer if self.name == BPETokenizer.kind else WordPieceTokenizer
@@ -95,7 +95,7 @@ def prepare(
     """Train or open the tokenizer of a text, and write the text's ids to a file.
 
     Threads tokenize the text piece by piece, so memory does not grow with the text. Standard input
-    is first copied to a temporary file next to the output.
+    or a pipe is first copied to a temporary file next to the output.
 
     Args:
         source: the text, from `open_source`.
@@ -143,7 +143,7 @@ def _write(
 def _write_tiktoken(
     choice: TokenizerChoice, source: Source, file: BinaryIO, progress: Progress | None
 ) -> Tokenizer:
-    """Write the encoding's ids to a temporary file, then choose rows and write them."""
+    """Write an encoding's ids to a temporary file, choose new ids, and write the text in these."""
     encoding = open_encoding(choice.name)
     with temporary_file(Path(file.name)) as originals:
         encode = partial(original_ids, encoding)

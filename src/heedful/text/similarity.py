@@ -118,7 +118,7 @@ def principal_plane(vectors: Float[Tensor, "words width"]) -> Plane:
     coordinates = torch.zeros(len(vectors), 2, dtype=torch.float64)
     shares = torch.zeros(2, dtype=torch.float64)
     axes = min(2, len(sizes))
-    # The sign of an axis is arbitrary; a positive largest component is the same on all machines
+    # The sign of an axis is arbitrary. With a positive largest component it is fixed
     signs = torch.sign(right[:axes].gather(1, right[:axes].abs().argmax(dim=1, keepdim=True))[:, 0])
     coordinates[:, :axes] = left[:, :axes] * sizes[:axes] * signs
     total = sizes.square().sum()

@@ -27,7 +27,7 @@ _BLOCK = 1 << 18  # bytes
 
 # Signatures of binary formats, whose files need not have a zero byte near their beginning
 BINARY = (b"%PDF-", b"\x1f\x8b", b"PK\x03\x04", b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BZh")
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # counts as text, so that the error can mention UTF-16
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # counts as text; reading it raises an error about UTF-16
 
 # GPT-2, cl100k_base and o200k_base split a text into words by a pattern before they merge bytes.
 # Their patterns have no look-behind, and always split after a letter or digit that precedes white
@@ -80,7 +80,7 @@ class FileSource:
 
     @property
     def title(self) -> str:
-        """The path of a single file, else the number of files."""
+        """The path of a single file, "standard input", or the number of files."""
         if len(self.paths) > 1:
             return f"{len(self.paths):,} files"
         return "standard input" if self.paths[0] == STANDARD_INPUT else self.paths[0]
@@ -175,7 +175,7 @@ def _files(name: str, include: str) -> list[str]:
         raise TextError(
             f"the folder {name} has no text",
             expected=f"files that match {include}" if include != "*" else "files",
-            cause="hidden and binary files are skipped",
+            cause="hidden files are skipped, and binary files unless a pattern selects them",
             remedy="check the path and the pattern",
         )
     if binary:

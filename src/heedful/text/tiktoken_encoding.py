@@ -68,7 +68,7 @@ class TiktokenTokenizer(Tokenizer):
 
     @classmethod
     def up_to_largest(cls, encoding: tiktoken.Encoding, used: np.ndarray) -> TiktokenTokenizer:
-        """Return a tokenizer with row i for each id i up to the largest that a text uses."""
+        """Return a tokenizer with row i for each id i, up to the largest id of a text or a byte."""
         return cls(encoding, np.arange(np.append(used, single_bytes(encoding)).max() + 1))
 
     @property
@@ -163,8 +163,8 @@ def encoding_data(encoding: tiktoken.Encoding) -> dict[str, Any]:
     It has all ranks, because a text's ids also depend on tokens that the training text lacks:
     572 kB, compressed, for `cl100k_base`.
 
-    `tokens` is the length of each token as one byte, in the order of the ranks (0 for an unused
-    rank), then the tokens. No token of tiktoken is longer than 255 bytes.
+    The entry `tokens` has the length of each token as one byte, in the order of the ranks (0 for an
+    unused rank), then the tokens. No token of tiktoken is longer than 255 bytes.
     """
     # tiktoken's README copies an encoding by these three private attributes
     ranks: dict[bytes, int] = encoding._mergeable_ranks

@@ -90,7 +90,7 @@ def write_ids(file: BinaryIO, chunks: Iterable[np.ndarray], dtype: np.dtype) -> 
         file.write(chunk.astype(dtype, copy=False).data)
         count += len(chunk)
     file.seek(0)
-    _write_header(file, count, dtype)  # as long as the first: numpy reserves space for the digits
+    _write_header(file, count, dtype)  # as long as before: numpy reserves space for the digits
     file.flush()
     checksum = digits(checksum_of_file(Path(file.name)))
     file.seek(0, os.SEEK_END)

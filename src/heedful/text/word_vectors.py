@@ -20,7 +20,7 @@ HEADINGS = ("", "word", "words", "token", "tokens", "index")  # headings of the 
 
 
 class WordVectors:
-    """Words and their vectors (V, d). Lists become float64; an array keeps its dtype.
+    """Words and their vectors (V, d). Lists of floats become float64; an array keeps its dtype.
 
     If two tokens of a model have the same label, the label refers to the first.
 
@@ -77,7 +77,7 @@ def read_vectors(path: Path) -> WordVectors:
     one of `HEADINGS`, such as `word`.
 
     Raises:
-        TextError: the file cannot be read, or is not such a table; the error names the line.
+        TextError: the file cannot be read or is not such a table; the error names line or word.
     """
     try:
         text = path.read_text("utf-8-sig")
@@ -144,7 +144,7 @@ def _number(cell: str) -> float | str:
 def _validate(
     rows: Mapping[str, list[float]], word: str, values: Sequence[Any], location: str
 ) -> list[float]:
-    """Return a word's vector; raise an error for a repeated word, or another length."""
+    """Return a word's vector; raise an error for a row that does not fit in the table."""
     if not word or not values:
         raise TextError(
             f"{location} has no {'vector' if word else 'word'}",

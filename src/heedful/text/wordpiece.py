@@ -101,12 +101,12 @@ class WordPieceTokenizer(LibraryTokenizer):
             raise ArgumentError(
                 f"a vocabulary of {vocabulary}",
                 expected=f"{len(base)} or more",
-                cause=f"{len(NAMES)} special tokens, and a token for each character that begins a "
-                "word or is within a word",
+                cause=f"{len(NAMES)} special tokens, a token for each character that begins a "
+                "word, and one for each character within a word",
                 remedy=f"try {max(4096, 2 * len(base))}",
             )
-        # The trainer would number characters within words in the order of a hash table, which
-        # differs between processes, and so would the merges of equally frequent pairs. As special
+        # The trainer would number characters within words in the order of a hash table. This order
+        # differs between processes, and with it the merges of equally frequent pairs. As special
         # tokens, the characters have fixed ids.
         trainer = trainers.WordPieceTrainer(
             vocab_size=vocabulary, special_tokens=base, show_progress=False
@@ -153,7 +153,7 @@ def wordpiece_library(
 
 
 def _characters(library: tokenizers.Tokenizer, texts: Iterable[str]) -> list[str]:
-    """Return the first characters of words, then ## and the other characters, each sorted."""
+    """Return the characters that begin words, then those within words after ##, both sorted."""
     words = {
         word
         for text in texts

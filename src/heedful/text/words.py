@@ -31,7 +31,7 @@ def words(text: str) -> list[str]:
     """Split a text into words, punctuation marks and other signs, without whitespace.
 
     Raises:
-        TextError: the text has only whitespace, or half a surrogate pair.
+        TextError: the text is empty or only whitespace, or has half a surrogate pair.
 
     >>> words("Don't panic: 3.14 is fine.")
     ["Don't", 'panic', ':', '3.14', 'is', 'fine', '.']

@@ -47,7 +47,7 @@ ARCHITECTURES = {
 
 
 def unsupported_config(description: Mapping[str, Any]) -> str | None:
-    """Return the architecture of a Hugging Face `config.json`; None if heedful supports it.
+    """Return the architecture in a `config.json` if heedful does not support it, else None.
 
     >>> unsupported_config({"model_type": "llama"}), unsupported_config({"model_type": "bloom"})
     (None, 'bloom')
@@ -102,7 +102,7 @@ def _config_error(directory: Path, error: Exception) -> RunError:
 def is_heedful(description: Any) -> bool:
     """Return whether a `config.json` is heedful's, by its `model_type`.
 
-    A damaged file, without type and classes, counts as heedful's, and fails to load.
+    A file without type and classes is damaged; it counts as heedful's, and fails to load.
     """
     if not isinstance(description, Mapping):
         return True
@@ -135,8 +135,8 @@ def _architecture(description: Any, directory: Path) -> Architecture:
         raise RunError(
             f"{directory} holds a model of the architecture {name}",
             expected=f"one of heedful's: {classes}",
-            remedy="open it with `transformers`, and record its attention with "
-            "heedful.record(model), or with `heedful heads` and `heedful record`",
+            remedy="open it with `transformers` and record its attention with "
+            "heedful.record(model), or use `heedful heads` and `heedful record`",
         )
     return ARCHITECTURES[str(entries["model_type"])]
 

@@ -64,7 +64,7 @@ def unsupported_values(
 def read_config(description: Mapping[str, Any], tensors: Collection[str]) -> GPTConfig:
     """Convert a `config.json` without `unsupported` settings to heedful's configuration.
 
-    If the names in `tensors` include no output layer, it is tied to the token table.
+    If the names in `tensors` include no output layer, the output layer is tied to the token table.
     """
     return GPTConfig(
         hidden=description.get("n_inner"),

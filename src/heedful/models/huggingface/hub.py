@@ -34,7 +34,7 @@ def model_directory(
         allow_pickle: whether to download pickled weights if there are no safetensors.
 
     Raises:
-        RunError: there is no such directory, and no such model on the hub or in its cache.
+        RunError: there is no such directory, and no such model on the hub or in the cache.
         ArgumentError: a revision is passed with a local directory.
     """
     path = Path(path_or_name)

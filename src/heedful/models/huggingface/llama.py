@@ -44,9 +44,9 @@ SETTING_NAMES = {
 class Family(NamedTuple):
     """The properties of a model family.
 
-    kind: its name in classes of transformers. fixed: settings of GPTConfig that all its models
-    share. windows: whether layers have a sliding window: "never", "always" (if its size is set), or
-    "flag" (if `use_sliding_window` is set).
+    kind: the family's name in classes of transformers. fixed: the settings of GPTConfig that its
+    models share. windows: whether layers have a sliding window: "never", "always" (if a size is
+    set), or "flag" (if `use_sliding_window` is set).
     """
 
     kind: str
@@ -69,7 +69,7 @@ FAMILIES = {
 
 
 def _rotary(description: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings of rotary positions, whose name changed in transformers 5."""
+    """Return the settings of rotary positions; their key in the file changed in transformers 5."""
     rotary = description.get("rope_scaling") or description.get("rope_parameters") or {}
     if not isinstance(rotary, Mapping):
         raise TypeError(f"rotary settings {rotary!r}")
@@ -129,7 +129,7 @@ def unsupported(description: Mapping[str, Any]) -> list[str]:
 def read_config(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> GPTConfig:
     """Convert a `config.json` without `unsupported` settings to heedful's configuration.
 
-    If `tensors` include no output layer, it is tied to the token table.
+    If `tensors` include no output layer, the output layer is tied to the token table.
     """
     rotary = _rotary(description)
     activation = ACTIVATION_OF[description["hidden_act"]]
@@ -169,7 +169,7 @@ def mismatches(config: GPTConfig, kind: str) -> list[str]:
     if _feed_bias(config) and kind != "llama":
         differences.append("bias" if config.feed_bias is None else "feed_bias")
     elif "bias" not in fixed and config.bias != config.attention_bias:
-        differences.append("attention_bias")  # all projections have biases, or none
+        differences.append("attention_bias")  # all four projections have biases, or none has
     differences += ["activation"] if config.activation not in GATE_OF else []
     return [f"{name} = {getattr(config, name)!r}" for name in dict.fromkeys(differences)]
 

@@ -1,7 +1,7 @@
 """The names of heedful's parameters in Hugging Face checkpoints: one table per family.
 
-In a name, `N` is the number of a layer. A table maps heedful's name to the checkpoint's names. If
-a parameter corresponds to several tensors, it is their rows, concatenated.
+In a name, `N` is the number of a layer. A table maps heedful's name to the checkpoint's names. A
+parameter that corresponds to several tensors is their concatenation, or equals each (`copies`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ParameterNames:
 
     Args:
         table: heedful's name → the checkpoint's tensors, with full names and `N` for the layer.
-        prefix: the prefix of names that checkpoints without an output layer lack.
+        prefix: the start of full names; checkpoints without an output layer omit it.
         ignored: patterns of tensors that are not parameters, or that heedful's models lack.
         shared: name of a tensor → name of the tensor that it equals in a model that ties the two.
         old_endings: endings of names in older checkpoints → current endings.
