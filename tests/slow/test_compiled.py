@@ -99,7 +99,7 @@ import torch, heedful
 attend = lambda query, key: heedful.attention(query, key, key, causal=True)
 inputs = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 40, 4)
 compiled = torch.compile(attend, backend="eager", fullgraph=True)
-torch.testing.assert_close(compile_loss(*inputs), attend(*inputs))
+torch.testing.assert_close(compiled(*inputs), attend(*inputs))
 """
 
 

@@ -84,8 +84,8 @@ def test_a_prompt_grows_stops_and_continues_from_another_token(browser, opened):
 
         def check_weight(ids):
             """Compare a weight with that of one pass over the final text."""
-            with heedful.record(generation._opened.model) as recording:
-                generation._opened.model(torch.tensor([ids]))
+            with heedful.record(generation._loaded.model) as recording:
+                generation._loaded.model(torch.tensor([ids]))
             text_number, last = generation._text.number, len(ids) - 1
             explorer.cell(f"{text_number}.0.1", 2, last, 3)
             expected = float(recording[1].weights(2, [last], [3]))
