@@ -178,9 +178,9 @@ def of_bare(tokens, batch=1):
 def test_an_inferred_grid_is_marked_as_assumed():
     recording = of_bare(17)
     recording.set_images(list(images(1)))
-    assert recording[0].key_picture.assumed == "patches assumed 4 × 4, first token apart"
+    assert recording[0].key_picture.assumed == "patches assumed 4 × 4, after the first token"
     recording.set_images(list(images(1)), patches=(4, 4))
-    assert recording[0].key_picture.assumed == "first token assumed apart"
+    assert recording[0].key_picture.assumed == "assumed to begin after the first token"
     recording.set_images(list(images(1)), patches=(4, 4), before=["[CLS]"])
     assert recording[0].key_picture.assumed == ""
     assert recording[0].key_tokens[:3] == ["[CLS]", "0,0", "0,1"]

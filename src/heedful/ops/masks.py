@@ -140,7 +140,7 @@ class Padding(Mask):
         return self.keep.device
 
     def check(self, shape: Shape) -> None:
-        """Check that there is an entry for each key, in one row or in one row per sequence."""
+        """Check that `keep` has an entry for each key: in one row, or in a row per sequence."""
         keep = tuple(self.keep.shape)
         batch = tuple(shape[:-3]) if len(shape) >= 4 else tuple(shape[:-2])
         fits = all(n in (1, size) for n, size in zip(keep[:-1], batch, strict=False))
@@ -214,7 +214,7 @@ class KeyRanges(Mask):
         return (self.first[query] <= key) & (key < self.end[query])
 
     def span(self, queries: range, shape: Shape) -> range:
-        """Return the keys from the smallest first to the largest end."""
+        """Return the keys from the smallest `first` to the largest `end`."""
         first, end = self._nonempty(queries)
         if not len(first):
             return range(0)

@@ -1,6 +1,6 @@
 """The stack of running modules of a model. Forward hooks push and pop each module.
 
-Layers of torch without submodules have no hook, except embeddings. A hook on a
+Leaf layers of torch and leaf norms (but not embeddings) have no hook. A hook on a
 `TransformerEncoderLayer` would disable its fused kernel, and scripted modules accept no hooks: for
 both kinds, process-wide hooks are used. If a module's `forward` is called directly, no hook runs,
 and calls of attention in this `forward` get the name of the enclosing module.
@@ -65,8 +65,8 @@ WITHOUT_ATTENTION = ("Norm", "Activation", "Rotary")
 class Frame(NamedTuple):
     """A running module and its arguments.
 
-    number: of the call that began the pass, the number of the pass; of a model of heedful or
-        transformers inside another model, the number of its call; of other modules, 0.
+    number: for the call that began the pass, the number of the pass; for a model of heedful or
+        transformers inside another model, a count of such calls; for any other module, 0.
     run: the index of this call among the module's calls in the pass.
     cached: the number of tokens in the cache among the arguments; None if unknown.
     """
@@ -83,7 +83,7 @@ class Frame(NamedTuple):
 class ModuleStack:
     """A context that tracks the running modules of a model and the number of the pass.
 
-    A pass begins when the caller runs the model, or again runs a part that it ran in the last pass.
+    A pass begins when the caller runs the model, or runs a part again that ran in the current pass.
     Calls in other threads, traced calls and repeated calls for gradient checkpointing are ignored.
 
     frames: the running modules, outermost first.
@@ -175,7 +175,7 @@ class ModuleStack:
 
     @property
     def reads_text(self) -> bool:
-        """Whether the running module is not in a part for images or sound."""
+        """Whether the running module is outside the parts for images and sound."""
         parts = self.frames[-1].name.lower().split(".")
         return not any(sense in part for part in parts for sense in SENSES)
 
@@ -246,7 +246,7 @@ class _Leaving(Hook):
 
 def class_of(module: Any) -> type:
     """Return the class of a module; of a compiled module, the class of the original."""
-    children = module._modules  # of a scripted module, an object without `get`
+    children = module._modules  # in a scripted module, this object has no `get`
     return type(children["_orig_mod"] if "_orig_mod" in children else module)  # noqa: SIM401
 
 
@@ -266,8 +266,8 @@ def _cached(values: tuple) -> int | None:
 
 
 def _may_attend(module: nn.Module) -> bool:
-    """Whether to watch a module. Norms and leaf layers of torch cannot attend, but would have most
-    of the hooks. An embedding is watched for its token ids."""
+    """Whether to watch a module. Norms and leaf layers of torch cannot attend; without them there
+    are far fewer hooks. An embedding is watched for its token ids."""
     if module._modules or isinstance(module, nn.Embedding):
         return True
     kind = type(module)

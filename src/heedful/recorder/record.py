@@ -65,8 +65,8 @@ def record(
     Args:
         model: any module; hooks on it are removed at the end, also after an exception.
         tokenizer: names the tokens in `call.tokens`: a tokenizer of heedful or transformers, a
-            processor that has one, or a function from a list of ids to a list of strings. The model
-            must be passed token ids, a table of integers (texts, tokens).
+            processor that has one, or a function from a list of ids to a list of strings. This
+            needs a model whose input is token ids, an integer tensor (texts, tokens).
         axes: the axes of the queries by module name, in the notation of einops, as
             `{"encoder.*.attn": "(h b) n d"}` for h heads, b texts, n queries of width d. The letter
             g stands for groups of heads that share a key, all other letters for parts of a text.
@@ -75,7 +75,7 @@ def record(
         heads: the query heads to record, with their key heads; default all.
         values: whether to store the values, too, for `value_norm`.
         dtype: the type in which queries, keys and values are stored; default: the model's type.
-        every: record one of this many forward passes, beginning with the first.
+        every: 10 records every tenth forward pass, beginning with the first; default every pass.
         budget: the maximum memory of the recording, in bytes. Further calls are stored in temporary
             files, which are removed with the recording. Default: no limit.
 
@@ -84,7 +84,7 @@ def record(
 
     Raises:
         ArgumentError: an invalid argument, or a model whose attention is not a map.
-        HeedfulError: a model of transformers in a version before 5, which has no door.
+        HeedfulError: a model of a transformers version before 5, which cannot be recorded.
         SaveError: the budget is exceeded and the disk is full.
 
     >>> from heedful.models import GPT, GPTConfig
@@ -130,7 +130,7 @@ def _enter_doors(recorder: _Recorder, stack: ExitStack) -> None:
 
 
 class _Recorder:
-    """Stores each call in a requested layer and pass, with the name of its module."""
+    """Stores each call of the requested layers and passes, with the name of its module."""
 
     def __init__(self, recording: Recording, running: ModuleStack, options: Options) -> None:
         self.recording, self.running, self.options = recording, running, options
@@ -207,8 +207,8 @@ class _Recorder:
 
     @contextmanager
     def claim(self) -> Iterator[bool]:
-        """Hide the call that runs inside from all other doors; yield whether to record the call."""
-        if not self.running.is_active:  # a claim of another thread would hide calls of this one
+        """Hide the call that runs in this context from other doors; yield whether to record it."""
+        if not self.running.is_active:  # else a call in another thread would hide the model's calls
             yield False
             return
         should_record, was_claimed, self.claimed = self.should_record(), self.claimed, True
@@ -225,7 +225,7 @@ class _Recorder:
         if is_traced():  # the model traces a part of itself
             self.miss(name, TRACED)
             return
-        # entering no_grad takes as long as a small product
+        # entering no_grad takes as long as a small matrix product, so do it only if needed
         with recording_paused(), torch.no_grad() if torch.is_grad_enabled() else nullcontext():
             try:
                 call = self._pending(name, build(*arguments, **keywords))
@@ -313,7 +313,7 @@ class _Recorder:
     def _pass_inputs(self) -> Inputs:
         """Return the model inputs that hold the texts and masks of the running call."""
         text_frame, root = self.running.text_frame, self.running.root
-        # if the caller runs one part after another, a part may not be passed the ids
+        # if the caller runs the model's parts one by one, some parts may not receive the ids
         is_part = text_frame is root and text_frame.module is not self.running.model
         embedded_ids = self.running.embedded_ids if is_part else None
         for frame, ids, inputs in self._inputs:

@@ -32,7 +32,7 @@ class Call(CallRows):
     """A call of attention on one part of one text: a map of N queries × M keys for each of H heads.
 
     Maps are computed on request from the stored attention inputs. `heedful.ops.statistics` defines
-    the statistics. With the argument `head` (the model's number), methods return only that head.
+    the statistics. With the argument `head`, methods return only that head.
 
     name: the module's name. layer: the number of the block in that name; None without a number.
     index, pass_index: the numbers of the call and of its forward pass, counted from 0.
@@ -43,11 +43,11 @@ class Call(CallRows):
     unknown: the tokenizer's id for unknown words. map_: the map (H, N, M), if it is stored.
     sequence: the index of the text in the batch, from 0. batch: the number of texts.
     part: the index of this call in `parts`, the calls on all parts of the text, such as windows.
-    chosen: the model's numbers of the heads if only some were recorded; else None.
+    chosen: the numbers of the heads in the model, if only some were recorded; else None.
     proof: the certainty of the numbers. layout: that of the axes. why: the reasons for doubt.
     recording_ref: returns the recording, or None once the recording is deleted.
-    sums: the log-sum-exps of the rows, if known; compared with those of each computed full row.
-    refutations: why later comparisons refuted this call (at key `row`), or the call on other parts.
+    sums: the log-sum-exps of the rows, if known; every computed full row is compared with them.
+    refutations: by sequence (texts × parts), why later comparisons refuted it; this one is `row`.
     """
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class Call(CallRows):
         """Compute the weights of some queries on some keys exactly: (H, n, m), or (n, m) of a head.
 
         Args:
-            head: the model's number of a head, from 0; default all. If all heads were recorded,
+            head: the number of a head in the model, from 0; default all. If all were recorded,
                 negative numbers count from the end.
             queries, keys: an index, a slice, a list of indices, or a boolean mask; default all.
             part: the index of a part of the text, such as a window; default this call's part.
@@ -117,9 +117,9 @@ class Call(CallRows):
     ) -> Tensor:
         """Return log Σₘ exp(score) of each query, (H, n) or (n,); NaN for fully masked rows.
 
-        Values that the model's kernel did not return are computed once. After that, the time for
-        some weights depends only on their number. If a model masks all keys of a row by large
-        negative numbers, the value may be that of other scores that give the same weights.
+        Values that the model's kernel did not return are computed once. After that, the time to
+        compute weights depends only on how many they are. If a model masks all keys of a
+        row by large negative numbers, other scores with the same weights may be stored, and used.
         `queries` is a slice without a step. `progress` is called with the completed share, 0 to 1.
         """
         rows = range(self.shape[1])[region("queries", queries)]
@@ -175,7 +175,7 @@ class Call(CallRows):
 
         Args:
             size: the maximum number of rows, and of columns, of cells.
-            head: the model's number of a head; default all: (H, rows, columns).
+            head: the number of a head in the model; default all: (H, rows, columns).
             queries, keys: the region, as slices without a step; default all.
             reduce: "mean" or "max" of the weights in a cell; masked weights count as 0.
             progress: called with the completed share, 0 to 1.
@@ -224,7 +224,7 @@ class Call(CallRows):
             raise RunError(
                 f"no values of {self.name} in this recording",
                 expected="record(model, values=True)",
-                cause=None if self.check.rows else "a call made of its weights only",
+                cause=None if self.check.rows else "a call recorded as weights alone",
             )
         group = self.shape[0] // len(self.value)
         norms = self.value.float().norm(dim=-1).repeat_interleave(group, dim=0)

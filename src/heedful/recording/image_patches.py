@@ -70,7 +70,7 @@ class Picture:
 
     def __repr__(self) -> str:
         h, w = self.pixels.shape[:2]
-        extra = f", {', '.join(self.before)} apart" if self.before else ""
+        extra = f" and {', '.join(self.before)}" if self.before else ""
         size = f"{h} × {w} pixels, {self.rows} × {self.columns} patches"
         return f"<Picture of {size}{extra}{f', {self.assumed}' if self.assumed else ''}>"
 

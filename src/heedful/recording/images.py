@@ -71,11 +71,11 @@ class Images:
 
     def _guess_note(self, patches: Patches, rows: int, columns: int) -> str:
         count = len(patches.before)
-        first = "first token" if count == 1 else f"first {count} tokens"
+        after = "after the first token" if count == 1 else f"after the first {count} tokens"
         patches_note = {
             "": "",
-            "apart": f"{first} assumed apart",
-            "assumed": f"patches assumed {rows} × {columns}{f', {first} apart' if count else ''}",
+            "apart": f"assumed to begin {after}",
+            "assumed": f"patches assumed {rows} × {columns}{f', {after}' if count else ''}",
         }[patches.assumed]
         return "; ".join(filter(None, (patches_note, self.assumed)))
 

@@ -28,7 +28,7 @@ from heedful.recording.token_labels import Sides, Texts, set_text, unknown_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MAX_STITCHED = 1 << 18  # the maximum number of keys of all passes to stitch for an HTML table
+MAX_STITCHED = 1 << 18  # an HTML table stitches passes with at most this many keys in total
 
 
 class Sequence:
@@ -212,16 +212,16 @@ class Sequence:
         each token has one index.
 
         Args:
-            segments: the segments of the text, in an encoder–decoder those of the source, by name:
-                each a slice, a range, a list of indices, a boolean per token, or a text that occurs
-                once in the tokens. They may overlap. "rest" is all tokens in no segment.
-            target: in an encoder–decoder, the segments of the target. If a text has no segments,
-                all of it is one segment, "source" or "target".
+            segments: the segments of the text (of an encoder–decoder's source), by name. Each is a
+                slice, a range, a list of indices, a boolean per token, or a text that occurs once
+                in the tokens. They may overlap. "rest" contains the tokens in no segment.
+            target: in an encoder–decoder, the segments of the target. If only one text is given
+                segments, all of the other is one segment, "source" or "target".
             progress: as in `summary`.
 
         Returns:
-            a list of `SegmentShare`s, which prints as a table; `left_out` lists modules that attend
-            over other tokens.
+            a list of `SegmentShare`s, which prints as a table; its `left_out` lists modules that
+            are not in it, because they attend over other tokens.
 
         Raises:
             ArgumentError: no segment, a reserved name, a segment without a token, an index out of
@@ -245,7 +245,7 @@ class Sequence:
         are stitched; other passes are drawn separately.
 
         Args:
-            layers, heads: a number, a list or a range of the model's numbers; default all.
+            layers, heads: a number in the model, a list or a range of them; default all.
             part: for an encoder–decoder, "encoder", "decoder" or "cross"; default all three.
             pass_index: the index of a forward pass; default all.
             title: the title of the figure.

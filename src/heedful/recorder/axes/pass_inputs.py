@@ -177,7 +177,7 @@ class Inputs:
         return None
 
     def _real_in_cache(self, names: tuple[str, ...], B: int, N: int, M: int) -> TokenMasks | None:
-        """Return the real tokens by a padding mask of all tokens so far; else None. Its length may
+        """Return the real tokens from a padding mask of all tokens so far, or None. Its length may
         differ from M: a cache may have empty slots at its end, or hold only the last tokens."""
         for name in names:
             mask = self._tables.get(name)
@@ -224,7 +224,7 @@ def plain(name: str) -> str:
 
 
 def lengths_of(frame: Frame) -> set[int]:
-    """Return the sizes of the axes of a module's buffers and inputs, without widths of inputs."""
+    """Return the sizes of the axes of a module's buffers and inputs, except the inputs' widths."""
     inputs = _tensors(arguments_by_name(frame.module, frame.arguments, frame.keywords))
     shapes = [tensor.shape for _, tensor in inputs]
     sizes = {size for shape in shapes for size in shape[:-1]}

@@ -148,7 +148,7 @@ def _coded(numbers: Tensor, bits: int) -> tuple[Arrays, Tensor]:
 
 
 def _by_distance(bias: Tensor) -> Tensor | None:
-    """Return the bias (h, N + M − 1) by m − n + N − 1; None if m − n does not determine it."""
+    """Return the bias (h, N + M − 1), indexed by m − n + N − 1; None if it varies for an m − n."""
     N, M = bias.shape[1:]
     table = torch.cat([bias[:, :, 0].flip(1), bias[:, 0, 1:]], dim=1)
     for start in range(0, N, ROWS):
@@ -166,10 +166,10 @@ def _shared(kind: str, arrays: Arrays) -> dict[str, bytes]:
 
 
 def mask_as_data(call: Call) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
-    """Return a call's mask as conditions that all hold where unmasked, and their arrays by name.
+    """Return a call's mask as conditions, all true if a pair is unmasked, and their arrays by name.
 
     n is a query, m a key. causal: m ≤ n + value. window: |n + offset − m| < value. runs: first ≤
-    m < end, with a pair per query. bits: (1 or H, 1 or N, ⌈M/8⌉) bytes, lowest bit first.
+    m < end, both given per query. bits: (1 or H, 1 or N, ⌈M/8⌉) bytes, lowest bit first.
     """
     mask, (_, N, M) = call.causes.mask, call.shape
     parts: tuple[Mask, ...] = ()

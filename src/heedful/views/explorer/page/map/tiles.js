@@ -6,7 +6,7 @@ import { paintPixels } from "./colours.js";
 
 export const SIDE = 256;
 const CACHED = 220; // tiles
-const PARALLEL = 4; // a browser opens six connections to a host; two remain for other questions
+const PARALLEL = 4; // a browser opens six connections to a host; two remain for other requests
 const POLL_PAUSE = 700; // milliseconds before a sampled tile is requested again
 const RETRY_PAUSE = 3000; // milliseconds before a failed tile is requested again
 const BLOCK = 32; // pixels per side of a block; the colour scale uses the largest weight of each block
@@ -170,8 +170,8 @@ export class Tiles {
 }
 
 /**
- * The call id for the cache. Earlier rows do not change when a text grows: a tile with all its rows
- * is the same for every length of the text.
+ * The call id for the cache. Rows do not change when a text grows: a tile whose rows all exist is
+ * the same for every greater length of the text.
  * @param {string} call @param {number[]} place level, row, column
  */
 function cacheKey(call, [level, row]) {

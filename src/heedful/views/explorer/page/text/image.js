@@ -133,7 +133,7 @@ function tokenOf(image, place) {
   return token < 0 ? null : token;
 }
 
-/** The token to which a key moves, by patches; null for other keys. @param {string} key @param {Answer} image @param {number} now @returns {number | null} */
+/** The token to which an arrow key, Home or End moves; null for other keyboard keys. @param {string} key @param {Answer} image @param {number} now @returns {number | null} */
 function destination(key, image, now) {
   const { columns, rows } = image;
   const place = Math.max(0, image.places.data[now]);
