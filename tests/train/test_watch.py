@@ -168,7 +168,7 @@ def test_a_bert_is_watched_with_its_special_tokens(tmp_path):
 
 def test_texts_that_cannot_be_watched_are_refused(tmp_path):
     for text, error, words in (
-        ("g", ArgumentError, "a text to watch with fewer than two tokens; expected at least two"),
+        ("g", ArgumentError, "a watched text of fewer than two tokens; expected at least two"),
         ("green €", TextError, "the character '€'"),
     ):
         plan = plan_of(tmp_path, watch=text)

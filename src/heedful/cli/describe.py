@@ -49,7 +49,7 @@ def describe(
     """Show the settings of MODEL, its parameters by part, and the shapes of a batch.
 
     MODEL is a training run, a directory in Hugging Face format, or a hub name. For architectures
-    that heedful does not build, only settings and parameters are shown.
+    that heedful does not implement, only settings and parameters are shown.
     """
     if out is None:
         refuse("needs --out, the file of the picture.", block=block, overwrite=overwrite)
@@ -90,7 +90,7 @@ def _draw(
     if shape is None:
         raise ArgumentError(
             f"{source} holds a {description.kind}, which cannot be drawn",
-            expected="a GPT, a BERT or an encoder–decoder that heedful builds",
+            expected="a GPT, a BERT or an encoder–decoder that heedful implements",
             cause="the order of its parts is defined only in its own code",
             remedy="leave out --out to see its settings and parameters",
         )

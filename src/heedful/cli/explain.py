@@ -204,7 +204,7 @@ def _explain_model(
     if not isinstance(opened, LoadedGPT):
         raise ArgumentError(
             f"{directory} holds a {type(opened.model).__name__}",
-            expected="a GPT, a BERT or an encoder–decoder that heedful builds",
+            expected="a GPT, a BERT or an encoder–decoder that heedful implements",
         )
     return explain_gpt(opened.model, ids, pieces=opened.pieces, **selection)
 

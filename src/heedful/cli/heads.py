@@ -90,7 +90,7 @@ beneath the table report for how many calls the weights reproduce the model's ou
 could not be compared with it ("unproved") or contradict it ("refuted": no numbers are shown). They
 also report how the axes (heads, queries, keys) were identified: by the layer ("told"), by --verify
 ("verified"), by their usual order ("usual"), or by one of several possible orders ("guessed").
-Architectures that heedful does not build need the transformers library.
+Architectures that heedful does not implement need the transformers library.
 """
 
 

@@ -62,7 +62,7 @@ more texts into the page. With --generate, the model continues TEXT, and the map
 
 --html writes the page as one file that needs no network. The page computes each weight from the
 queries and keys that the file stores. Heads with the highest scores are stored first; heads beyond
---limit have only pictures and scores. Architectures that heedful does not build need the
+--limit have only pictures and scores. Architectures that heedful does not implement need the
 transformers library.
 """
 
@@ -168,7 +168,7 @@ class _Page(NamedTuple):
 
 
 def _recordings_page(source: tuple[str, ...], selection: dict[str, Any], ranges: Any) -> _Page:
-    """Load recordings or those of a run with --watch; name files by path if their names repeat."""
+    """Load recordings, named by path if their names repeat, or those of a run with --watch."""
     if not is_recording(Path(source[0])):
         recordings, moments = load_watched(Path(source[0]))
         texts = _texts(recordings, selection, ranges)

@@ -41,7 +41,7 @@ Examples:
   heedful record google/vit-base-patch16-224 --image photo.jpg --out vit.safetensors
   heedful record microsoft/swin-tiny-patch4-window7-224 --image a.jpg --out s.safetensors --verify
 
-Architectures that heedful does not build need the transformers library:
+Architectures that heedful does not implement need the transformers library:
 pip install 'transformers>=5.0'
 """
 

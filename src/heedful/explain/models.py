@@ -104,7 +104,7 @@ def explain_bert(
         ids: the ids of all tokens, including special tokens, (1, N), on the same device.
         segments: for each token, the index (0 or 1) of its text, (1, N).
         pieces, layer, head: as in `explain_gpt`.
-        mask: the id of [MASK]; None predicts no words.
+        mask: the id of [MASK]; if None, no words are predicted.
 
     Raises:
         ArgumentError: as in `explain_gpt`.
@@ -146,7 +146,7 @@ def explain_bert(
 def explain_seq2seq(
     model: Seq2Seq, source: Tensor, target: Tensor, *, pieces: Pieces, layer: int = 0, head: int = 0
 ) -> Explanation:
-    """Explain an encoder–decoder's pass over a source and a target, with all next tokens.
+    """Explain an encoder–decoder's pass, up to the ten likeliest tokens after each target token.
 
     Args:
         model: an encoder–decoder in evaluation mode, on any device.
@@ -211,7 +211,7 @@ def _all_blocks(
     blocks: nn.ModuleList, source: Stage, layer: int, name: str, memory: Stage | None = None,
     side: str = "", **attending: Any,
 ) -> list[Section]:  # fmt: skip
-    """Return the sections of all blocks: every stage of block `layer`, one stage of any other."""
+    """Return the sections of all blocks: every stage of block `layer`, one per other block."""
     sections: list[Section] = []
     memories = [] if memory is None else [memory.numbers()[None]]
 

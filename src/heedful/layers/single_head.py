@@ -155,7 +155,7 @@ class SelfAttention(nn.Module):
         mask: Tensor | Mask | None = None,
         causal: bool = False,
     ) -> Float[Tensor, "*batch tokens out"]:
-        """Return the output, (…, N, d), or (…, N, width) with `project_back`."""
+        """Return the output, (…, N, width) if projected back, else as wide as the values."""
         dropout = self.dropout if self.training else 0.0
         context = attention(*self.project(x), mask=mask, causal=causal, dropout=dropout)
         return x + self.output(context) if self.residual else self.output(context)

@@ -27,7 +27,7 @@ MAX_MESSAGE = 160  # maximum number of characters of the library's message in an
 class LoadedTransformers(LoadedModel):
     """A model of transformers with its tokenizer.
 
-    writer: the same model with its head, if it can generate text; otherwise None.
+    writer: the same model with its head, if it generates text without an encoder; otherwise None.
     """
 
     writer: nn.Module | None = None
@@ -256,5 +256,5 @@ def import_transformers(directory: Path) -> Any:
 
 
 def model_class(library: Any, config: Any) -> Any:
-    """Return the class that `config.json` names, else AutoModel; others might lack weights."""
+    """Return the class that `config.json` names (others may need more weights), else AutoModel."""
     return getattr(library, str((config.architectures or [None])[0]), library.AutoModel)

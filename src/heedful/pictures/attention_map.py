@@ -49,8 +49,8 @@ def fit(
 ) -> Fit:
     """Choose the placement of the labels along a map of shape (N, M).
 
-    Placements in order of preference: all labels horizontal; all slanted; all vertical; some of
-    the labels, slanted. Slanted and vertical labels can be smaller than `size`.
+    Placements of key labels in order of preference: all horizontal; all slanted; all vertical;
+    some of them, slanted. All labels can be smaller than `size`, if their cells are small.
 
     Args:
         size: the preferred font size, in points.
@@ -218,7 +218,7 @@ def scale_of(
     Args:
         maps: the maps of the picture.
         kind: "linear", "sqrt" or "log"; None: linear for small maps, else sqrt. The first weight of
-            a causal map is 1; on a linear scale, most weights of many tokens would look like 0.
+            a causal map is 1; on a linear scale, most weights of a large map would look like 0.
         highest: the end of the scale; None: the largest weight, or 1 if this weight is nearly 1.
         small: whether the maps have at most `SMALL` tokens.
 

@@ -118,7 +118,7 @@ class RobertaTokenizer(BPETokenizer):
     """Byte-level BPE that adds special tokens around a text or a pair, as RoBERTa and BERT need.
 
     Source: Liu et al. 2019, *RoBERTa* (arXiv:1907.11692). The tokenizer's file defines the special
-    tokens and their places. RoBERTa's fill the gaps if the vocabulary has them: <s> text </s>, or
+    tokens and their places. Any that it lacks are RoBERTa's, if in the vocabulary: <s> text </s> or
     <s> text </s></s> second </s>. Special tokens in a text, such as <mask>, are recognised.
 
     Args:
@@ -206,9 +206,9 @@ def _tiktoken_equivalent(
     """Return the same tokenizer in tiktoken; None if its results could differ.
 
     `tokenizers` merges the pair with the earliest rule, tiktoken the pair whose merged token has
-    the lowest id. The results differ only at two tokens that together spell a third, but are not
-    the pair that forms it: tiktoken merges the two, `tokenizers` does not, even if the text is just
-    that of the third. So both agree if `tokenizers` encodes every token's text as that token.
+    the lowest id. The results differ only where two adjacent tokens spell a third, which another
+    pair forms: tiktoken merges the two, `tokenizers` does not, even if the text is just that of
+    the third. So both agree if `tokenizers` encodes every token's text as that token.
     """
     import tiktoken
 

@@ -115,7 +115,7 @@ def check_supported(recipe: Recipe) -> None:
     services_of(recipe.train.log)
     if recipe.on_pairs and recipe.train.watch is not None:
         raise ArgumentError(
-            "a text to watch for an encoder–decoder",
+            "a watched text for an encoder–decoder",
             expected="a GPT or a BERT",
             cause="its attention depends on the target that it generates, which training changes",
             remedy="omit --watch; `heedful look` shows its attention after training",

@@ -82,7 +82,7 @@ class Watch:
 
 
 def scores_of(recording: Recording) -> dict[str, list[list[float | None]]]:
-    """Return `scores[name][call][head]`, rounded to four digits, as in `metrics.jsonl`."""
+    """Return `scores[name][call][head]`, to four significant digits, as in `metrics.jsonl`."""
     calls = [_scores(call) for call in recording]
     return {name: [call[name] for call in calls] for name in (*SCORES, LOGIT)}
 
@@ -169,7 +169,7 @@ def watched_text(config: GPTConfig | BertConfig, tokenizer: Tokenizer, text: str
         ids, segments, length = all_ids[: config.context_length], None, len(all_ids)
     if length < 2:
         raise ArgumentError(
-            "a text to watch with fewer than two tokens",
+            "a watched text of fewer than two tokens",
             expected="at least two tokens",
             remedy="pass a longer text to --watch",
         )
