@@ -37,7 +37,7 @@ MAX_SCORES = 512  # the maximum number of queries, and of keys, in a table of sc
 
 
 class Selection(NamedTuple):
-    """What to draw; None: all. layers, heads: the model's numbers. part: a key of `PARTS`."""
+    """What to draw; None: all. layers, heads: numbers in the model. part: a key of `PARTS`."""
 
     layers: Iterable[int] | int | None = None
     heads: Iterable[int] | int | None = None

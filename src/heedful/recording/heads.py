@@ -25,13 +25,13 @@ class CallInfo(Provable, Protocol):
 
     @property
     def heads(self) -> list[int]:
-        """The model's number of each head."""
+        """The number of each head in the model."""
 
 
 class Head(NamedTuple):
     """One head of one call, with its scores over all parts of one text.
 
-    layer, head: the model's numbers, from 0; `layer` is None if the module's name has no number.
+    layer, head: numbers in the model, from 0; `layer` is None if the module's name has no number.
     previous, sink, self_, local, broad, induction, duplicate: the scores, 0 to 1, each a mean over
         the queries that have a choice (`heedful.head_kinds.SCORES` defines them). None if
         undefined, such as previous, self_, local, induction and duplicate in cross-attention,

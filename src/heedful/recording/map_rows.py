@@ -97,7 +97,7 @@ class CallRows:
 
     @property
     def heads(self) -> list[int]:
-        """The model's number of each of the H heads, in the order of the maps."""
+        """The number in the model of each of the H heads, in the order of the maps."""
         return list(range(self.shape[0])) if self.chosen is None else self.chosen
 
     def gather(

@@ -21,7 +21,7 @@ QUIET = "color:#6e7781;font-size:12px;margin:2px 0"
 class SegmentShare(NamedTuple):
     """How much one head attends from one segment of queries to one segment of keys.
 
-    layer, head: the model's numbers, from 0. `layer` is None if the module's name has no number;
+    layer, head: numbers in the model, from 0. `layer` is None if the module's name has no number;
         `head` is None in the mean over heads.
     from_, to: the segments of the queries and of the keys. "rest" is all tokens in no segment;
         "learned sink" is the weight on no key.

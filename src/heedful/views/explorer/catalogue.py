@@ -88,7 +88,7 @@ class Catalogue:
     ) -> None:
         """Select layers and heads of the recordings; mark `segments` in each text that they fit.
 
-        `layers` and `heads` are the model's numbers, default all. `segments` has the form that
+        `layers` and `heads` are numbers in the model, default all. `segments` has the form that
         `Sequence.segments` takes.
 
         Raises:

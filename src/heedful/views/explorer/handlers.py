@@ -2,7 +2,7 @@
 
 The field `word` of a response is the precision of its numbers: "exact", "sampled" (from some of the
 queries), "half precision" or "not computed yet". While a job computes the exact numbers, `done` is
-the job's completed share. If the job failed, `note` is its error. Heads have the model's numbers.
+the job's completed share. If it failed, `note` is its error. Heads have their numbers in the model.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def select_calls(
 
     Args:
         calls: the calls of a text.
-        layers, heads: the model's numbers, from 0; default all. A call without any of these heads
+        layers, heads: numbers in the model, from 0; default all. A call without any of these heads
             is omitted, because layers may differ in their number of heads.
 
     Raises:

@@ -29,7 +29,7 @@ const DEFINITIONS = {
   chance: "The expected score if each row's weights were shuffled among its unmasked keys.",
   sampled: "Estimated from some of the queries, until the exact number is computed.",
   pooled: "One number for several cells: their maximum or mean.",
-  "half precision": "Stored in 16 bits: accurate to about three digits.",
+  "half precision": "Stored in 16 bits: accurate to about three significant digits.",
   proved: "These weights times the values reproduce the output of the model's attention.",
   unproved: "The weights could not be compared with the output of the model's attention.",
   refuted: "The weights do not reproduce the output of the model's attention, so none are shown.",

@@ -228,7 +228,7 @@ class FileSource {
   }
 }
 
-/** Round a bound up to two digits. @param {number} bound */
+/** Round a bound up to two significant digits. @param {number} bound */
 function short(bound) {
   const digits = 10 ** (1 - Math.floor(Math.log10(bound)));
   return Number((Math.ceil(bound * digits) / digits).toPrecision(2));
