@@ -74,7 +74,7 @@ pictures: $(ALL)
 	$(BIN)/heedful train --pairs dates --out build/pictures/dates
 	$(BIN)/heedful plot build/pictures/dates "the 3rd of May 1987" --attention cross --layers 1 --heads 0,1 --out build/pictures/drawn
 	$(BIN)/python docs/twice.py build/pictures
-	$(BIN)/heedful train build/pictures/twice.txt --out build/pictures/twice --layers 2 --batch 16 --vocabulary 420 --steps 1500 --evaluate-every 50 --watch-file build/pictures/seen.txt --watch-every 20
+	$(BIN)/heedful train build/pictures/twice.txt --out build/pictures/twice --layers 2 --batch 16 --vocabulary 420 --steps 1500 --evaluate-every 50 --seed 1 --precision float32 --watch-file build/pictures/seen.txt --watch-every 20
 	$(BIN)/heedful plot build/pictures/twice --out docs/pictures/watched.png --overwrite
 	cp $(addprefix build/pictures/demo/pictures/,heads.png scores.png loss.png) docs/pictures/
 	cp build/pictures/drawn/heads.png docs/pictures/dates.png

@@ -81,7 +81,7 @@ def test_booleans_select_rows_and_columns_of_a_map(recording):
         (lambda call: call.weights([0, 1]), r"head=\[0, 1\]"),
         (lambda call: call.weights(True), "head=True"),
         (lambda call: call.weights(4), "head 4; expected head 0 to 3"),
-        (lambda call: call.weights(keys=torch.ones(3, dtype=torch.bool)), "each of the 11"),
+        (lambda call: call.weights(keys=torch.ones(3, dtype=torch.bool)), "a list of 11 booleans"),
         (lambda call: call.weights(queries=2.0), "query indices 2.0"),
         (lambda call: call.value_norm(keys=[11]), "key index 11"),
         (lambda call: call.top(2.5), "top=2.5; .* 1 or more"),

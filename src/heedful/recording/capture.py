@@ -32,14 +32,14 @@ TOLD_LAYOUT = Layout("told")
 class Capture:
     """The stored form of a call: copies of its tensors, so that the model cannot change them.
 
-    layer: the number of the block in the model. index: the number among all calls of the model, from 0.
+    layer: the number of the block in the model. index: the number among all its calls, from 0.
     query (S, H, N, d), key (S, G, M, d), value (S, G, M, v): the sequences of a text are adjacent.
     tokens: the real tokens (those that are not padding) of each sequence.
     check_source: the `Check`; or the evidence from which, or a function by which, it is computed.
     weights: (S, H, N, M), the map, stored if the query and key do not reproduce it.
     ids: (texts, L), the token ids of the keys; the last N are those of the queries. With a cache,
         earlier ids may be missing. query_ids: (texts, L), those of queries in cross-attention.
-    heads: the numbers of the recorded heads in the model; None: all. layout: how axes were determined.
+    heads: the recorded heads' numbers in the model; None: all. layout: how axes were determined.
     refutations: why a comparison after the check refuted a sequence, by the sequence's index.
     sums: (S, H, N), the log-sum-exp of each row, from the kernel or computed; NaN if unknown.
     texts: the number of texts in the pass, of which the call may have only some, from `first` on.
