@@ -16,7 +16,7 @@ def test_a_server_that_has_ended_is_reported(opened, recordings):
 def test_a_first_weight_takes_few_requests(opened, served, places):
     """The requests before the first weight is shown."""
     where, _ = places("causal")
-    page = opened(f"{served.origin}/x", served.origin, allowed=["403"])
+    page = opened(f"{served.origin}/x", served.origin, allowed=["403", "404"])  # 404 with a cookie
     urls = []
     page.page.on("request", lambda request: urls.append(request.url.partition("?")[0]))
     page.page.goto(f"{served.address}#call={where}&head=1&cell=9,4&pinned=1")
