@@ -38,7 +38,7 @@ def rows(map_, ids, causal=True, unknown=None):
     return {
         "previous": scores(after_first, lambda n: map_[:, n, n - 1]),
         "sink": scores(after_first, lambda n: map_[:, n, 0]),
-        "self": scores(after_first, lambda n: map_[:, n, n]),
+        "self": scores(has_choice, lambda n: map_[:, n, n]),
         "local": scores(has_distant_keys, local),
         "broad": scores(has_choice, lambda n: entropy(n) / np.log(visible[n])),
         "induction": scores(

@@ -3,7 +3,8 @@
 This module does not import torch, so that a command's help can import it quickly.
 `heedful.recording.head_scores` computes the scores.
 
-**The rule.** A score is a mean over Q queries, those for which it is defined. Chance is the
+**The rule.** A score is a mean over Q queries, those that have a choice: the mask allows a query to
+attend to some of the keys that the score counts, and to some others. Chance is the
 expected score if the weights of each row are shuffled among the keys that the mask allows. A head
 has a kind if
 
@@ -58,11 +59,11 @@ SCORES = {
         "Xiao et al. 2023, arXiv:2309.17453 (attention sinks)",
     ),
     "self": Score(
-        "weight on the token itself, from queries after the first token",
+        "weight on the token itself",
         "Clark et al. 2019, arXiv:1906.04341",
     ),
     "local": Score(
-        f"weight on tokens at most {REACH} positions away, from queries that reach further",
+        f"weight on tokens at most {REACH} positions away",
         "Clark et al. 2019, arXiv:1906.04341",
     ),
     "broad": Score(

@@ -51,39 +51,40 @@ def by_definition(inputs, map_, is_nonempty):
     def rows(values):
         return np.where(is_nonempty, values, np.nan)
 
-    def diagonal(offset, first=0):
+    allowed = np.broadcast_to(allowed_pairs(inputs), (H, N, M))
+
+    def weight_on(keys_of):
+        """Return the weight of each query on certain keys; NaN if it has no choice."""
         values = np.full((H, N), np.nan)
-        for n in range(N):
-            m = n + start - offset
-            if 0 <= m < M and n + start > first:
-                values[:, n] = map_[:, n, m]
-        return rows(values)
+        for h, n in np.ndindex(H, N):
+            keys = [m for m in keys_of(n) if allowed[h, n, m]]
+            if 0 < len(keys) < allowed[h, n].sum():
+                values[h, n] = map_[h, n, keys].sum()
+        return values
+
+    def diagonal(offset):
+        return weight_on(lambda n: [n + start - offset] if 0 <= n + start - offset < M else [])
 
     def sink(first=0, crosses=False):
-        has_choice = crosses | (position[:, 0] > first)
-        return rows(np.where(has_choice, map_[:, :, first], np.nan))
+        return weight_on(lambda n: [first] if crosses or n + start > first else [])
 
     def matching(shift, unknown=None):
-        values, allowed = np.full((H, N), np.nan), allowed_pairs(inputs)
-        for n in range(N):
+        def keys_of(n):
             p = n + start
-            matches = [m for m in range(shift, p) if IDS[m - shift] == IDS[p]] if p < M else []
-            if matches and IDS[p] != unknown:
-                has_key = allowed[:, n, matches].any(-1)
-                values[:, n] = np.where(has_key, map_[:, n, matches].sum(-1), np.nan)
-        return rows(values)
+            is_known = p < M and IDS[p] != unknown
+            return [m for m in range(shift, p) if IDS[m - shift] == IDS[p]] if is_known else []
+
+        return weight_on(keys_of)
 
     entropy, count = -(map_ * log).sum(-1), allowed_pairs(inputs).sum(-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         evenness = np.where(count > 1, entropy / np.log(count), np.nan)
     received_by = allowed_pairs(inputs).sum(1)
-    near = np.abs(position - np.arange(M)) <= 2
-    has_further_key = (allowed_pairs(inputs) & ~near).any(-1)
     last = M - 1
     return {
         "entropy": rows(entropy),
         "evenness": rows(evenness),
-        "nearby": rows(np.where(has_further_key, (map_ * near).sum(-1), np.nan)),
+        "nearby": weight_on(lambda n: [m for m in range(M) if abs(n + start - m) <= 2]),
         **{f"match {shift}, {unknown}": matching(shift, unknown) for shift, unknown in MATCHES},
         "largest": rows(map_.max(-1)),
         "largest score": rows(all_scores(inputs)[..., :M].max(-1)),
@@ -91,7 +92,6 @@ def by_definition(inputs, map_, is_nonempty):
         "self": diagonal(0),
         "previous": diagonal(1),
         "next": diagonal(-1),
-        "previous, padded": diagonal(1, last // 2),
         "sink": sink(),
         "sink, padded": sink(last // 2),
         "sink, crossing": sink(crosses=True),
@@ -116,7 +116,6 @@ def new_statistics(inputs):
         "self": Diagonal(0),
         "previous": Diagonal(1),
         "next": Diagonal(-1),
-        "previous, padded": Diagonal(1, first=(M - 1) // 2),
         "sink": Sink(),
         "sink, padded": Sink((M - 1) // 2),
         "sink, crossing": Sink(crosses=True),

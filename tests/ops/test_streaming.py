@@ -48,21 +48,19 @@ def test_statistics_equal_those_of_the_full_weights(lead, N, M, kv_heads, kind):
     first = (weights > 0).sum(others, keepdim=True).gt(0).int().argmax(-1, keepdim=True)
     first = first if kind in ("padding", "table") else torch.zeros_like(first)
 
-    def with_a_choice(values):
-        return values.where(position > first, torch.nan)[..., 0]
-
-    def diagonal(offset):
-        keys = (position - offset).expand(*weights.shape[:-1], 1)
-        values = weights.gather(-1, keys.clamp(0, M - 1))
-        return with_a_choice(values.where((keys >= 0) & (keys < M), torch.nan))
+    def weight_on(keys):
+        weight = weights.gather(-1, keys.expand(*weights.shape[:-1], 1).clamp(0, M - 1))
+        has_choice = (weight > 0) & ((weights > 0).sum(-1, keepdim=True) > 1)
+        has_choice &= (keys >= 0) & (keys < M)
+        return weight.where(has_choice, torch.nan)[..., 0]
 
     expected = {
         "entropy": torch.special.entr(weights).sum(-1),
         "largest": weights.amax(-1),
         "distance": (weights * distance).sum(-1),
-        "self": diagonal(0),
-        "previous": diagonal(1),
-        "sink": with_a_choice(weights.gather(-1, first.expand(*weights.shape[:-1], 1))),
+        "self": weight_on(position),
+        "previous": weight_on(position - 1),
+        "sink": weight_on(torch.where(position > first, first, -1)),
     }
     for name, value in expected.items():
         expected[name] = value.masked_fill(empty, torch.nan)

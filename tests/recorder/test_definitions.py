@@ -80,29 +80,28 @@ def recorded(name):
 
 
 def by_definition(map_, allowed, ids, crosses):
-    """Each score of each row by its definition, (H, N); NaN if the query has a single key."""
+    """Each score of each row by its definition, (H, N); NaN if the query has no choice."""
     heads, rows, M = map_.shape
     scores = {name: np.full((heads, rows), np.nan) for name in SCORES}
     for n in range(rows):
         p = n + M - rows
-        has_choice = crosses or p > 0
-        if has_choice:
-            scores["sink"][:, n] = map_[:, n, 0]
         if allowed[n].sum() > 1:
             safe = np.where(map_[:, n] > 0, map_[:, n], 1)
             scores["broad"][:, n] = -(safe * np.log(safe)).sum(-1) / np.log(allowed[n].sum())
-        if crosses:
-            continue
-        if has_choice:
-            scores["self"][:, n] = map_[:, n, p]
-            scores["previous"][:, n] = map_[:, n, p - 1]
-        near = np.abs(np.arange(M) - p) <= REACH
-        if (allowed[n] & ~near).any():
-            scores["local"][:, n] = map_[:, n, near].sum(-1)
-        for name, shift in (("duplicate", 0), ("induction", 1)):
-            same = [] if ids is None else [m for m in range(shift, p) if ids[m - shift] == ids[p]]
-            if same:
-                scores[name][:, n] = map_[:, n, same].sum(-1)
+        same = [[] if ids is None else [m for m in range(shift, p) if ids[m - shift] == ids[p]]
+                for shift in (0, 1)]  # fmt: skip
+        keys = {
+            "sink": [0] if crosses or p > 0 else [],
+            "self": [p],
+            "previous": [p - 1] if p else [],
+            "local": [m for m in range(M) if abs(m - p) <= REACH],
+            "duplicate": same[0],
+            "induction": same[1],
+        }
+        for name in ["sink"] if crosses else keys:
+            inside = [m for m in keys[name] if allowed[n, m]]
+            if 0 < len(inside) < allowed[n].sum():
+                scores[name][:, n] = map_[:, n, inside].sum(-1)
     return scores
 
 

@@ -56,13 +56,15 @@ class Allowed(NamedTuple):
             return counts + common.sum()
         return counts + pairs[:, common.to(pairs.device)].sum(dim=-1).cpu()
 
-    def intersect(self, pairs: Tensor) -> Tensor:
-        """Return the pairs (n, m) that the mask also allows: boolean (h or 1, n, m)."""
-        heads = max((len(part) for _, part in self.parts), default=1)
-        allowed = pairs.repeat(heads, 1, 1)
+    def allows(self, columns: Tensor) -> Tensor:
+        """Return whether query n may attend to key columns[n] of `keys`: boolean (h or 1, n)."""
+        result = ((columns >= 0) & (columns < len(self.keys)))[None]
         for where, part in self.parts:
-            allowed[..., where] &= part
-        return allowed
+            is_inside = (columns >= where.start) & (columns < where.stop)
+            index = (columns - where.start).clamp(0, part.shape[-1] - 1).expand(len(part), -1)
+            cells = part.gather(-1, index[..., None])[..., 0]
+            result = torch.where(is_inside, cells, result)
+        return result
 
     def of_heads(self, heads: slice) -> Allowed:
         """Select heads; only tables can differ between heads."""

@@ -5,9 +5,10 @@ position p(n) = n + M − N. If there are more queries than keys, the mask's off
 M − N. A query that may attend to no key has NaN in row statistics (−inf in `LogSumExp`) and is left
 out of means.
 
-`Diagonal` and `Sink` are NaN for queries up to and including the first real key (the first that is
-not padding). In causal attention the query at that key attends only to itself, so it has no choice.
-NaN excludes such queries from means.
+`Diagonal`, `Sink`, `Nearby` and `Matching` are the weight of a query on certain keys. They are NaN
+for a query without a choice: one that may attend to none of these keys, or to no others. In causal
+attention, this is the first query, which attends only to itself. NaN excludes such queries from
+means.
 
 A statistic is updated with the blocks of a map in any order. It can be merged with a statistic of
 other blocks of the same map. `result()` returns its value.
@@ -78,11 +79,9 @@ class RowStatistic(Statistic):
     """Base class of statistics with a value for each query, (H, N); subclasses define `compute`.
 
     empty_value: the value of a query that may attend to no key.
-    last_without_choice: queries up to this key have no choice and get NaN; None: no such queries.
     """
 
     empty_value = torch.nan
-    last_without_choice: int | None = None
     values: Tensor | None = None
 
     @abstractmethod
@@ -97,11 +96,6 @@ class RowStatistic(Statistic):
         self.values[block.heads, block.rows] = values
         if block.empty is not None:
             self.values[block.heads, block.rows].masked_fill_(block.empty, self.empty_value)
-        if self.last_without_choice is not None:
-            start = block.queries.start
-            first = min(block.queries.stop, self.last_without_choice + 1 - block.offset)
-            if first > start:
-                self.values[block.heads, start:first] = torch.nan
 
     def merge(self, other: RowStatistic) -> None:
         """Copy the values of rows that only the other statistic has."""
@@ -171,50 +165,43 @@ class Distance(RowStatistic):
 class Diagonal(RowStatistic):
     """W[n, p(n) − offset]: the weight on the token itself (offset 0) or on the previous token (1).
 
-    NaN for a query without such a key. NaN also for queries up to `first`, the first real key,
-    because they have no choice.
+    NaN for a query without a choice, see the top of this module.
     """
 
-    def __init__(self, offset: int, first: int = 0) -> None:
-        self.offset, self.last_without_choice = offset, first
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
 
     def compute(self, block: Block) -> Tensor:
         """Return the values of the block, (h, n)."""
-        n, m = block.weights.shape[1:]
-        shift = block.position - self.offset
-        if 0 <= shift <= m - n:  # the usual case: the block has that key for every row
-            return block.weights.diagonal(shift, dim1=1, dim2=2)
-        values = block.weights.new_zeros(len(block.weights), n)
-        first = max(0, -shift)
-        cells = block.weights.diagonal(shift, dim1=1, dim2=2) if -n < shift < m else values[:, :0]
-        values[:, first : first + cells.shape[-1]] = cells
-        # A key outside the block is masked: 0. A key outside the map does not exist: NaN
-        values[:, : max(0, -shift - block.keys.start)] = torch.nan
-        values[:, max(0, block.shape[-1] - block.keys.start - shift) :] = torch.nan
-        return values
+        first = block.position - self.offset
+        columns = torch.arange(first, first + len(block.queries), device=block.weights.device)
+        return _weights_at(block, columns)
 
 
 class Sink(RowStatistic):
-    """W[n, first]: the weight on the first real key, by default key 0.
+    """W[n, first]: the weight on the first real key, by default key 0, from queries after it.
 
-    NaN for queries without a choice, as in `Diagonal`. In cross-attention (`crosses`) the queries
-    have no position among the keys, and every query has a choice.
+    NaN for a query without a choice, see the top of this module. In cross-attention (`crosses`) the
+    queries have no position among the keys, so none of them is left out for its position.
     """
 
     def __init__(self, first: int = 0, *, crosses: bool = False) -> None:
-        self.first, self.last_without_choice = first, None if crosses else first
+        self.first, self.crosses = first, crosses
 
     def compute(self, block: Block) -> Tensor:
         """Return the values of the block, (h, n)."""
-        if self.first not in block.keys:
-            return torch.zeros_like(block.highest)
-        return block.weights[:, :, self.first - block.keys.start]
+        first = self.first - block.keys.start
+        columns = torch.full((len(block.queries),), first, device=block.weights.device)
+        values = _weights_at(block, columns)
+        if not self.crosses:
+            values[:, : max(0, first + 1 - block.position)] = torch.nan
+        return values
 
 
 class Nearby(RowStatistic):
     """Σ W[n, m] over keys at most `reach` tokens away, including the token itself.
 
-    NaN for a query that may attend to no key further away and so has no choice.
+    NaN for a query without a choice, see the top of this module.
     """
 
     def __init__(self, reach: int) -> None:
@@ -226,9 +213,7 @@ class Nearby(RowStatistic):
         keys = torch.arange(-block.position, len(block.keys) - block.position, device=device)
         queries = torch.arange(len(block.queries), device=device)
         near = (keys - queries[:, None]).abs() <= self.reach
-        sums = (block.weights * near.to(block.weights)).sum(dim=-1)
-        has_choice = block.allowed.keys_per_query(len(queries), ~near).to(device) > 0
-        return torch.where(has_choice, sums, torch.nan)
+        return _summed(block, near)
 
 
 class NormalizedEntropy(RowStatistic):
@@ -248,7 +233,8 @@ class Matching(RowStatistic):
     """Σ W[n, m] over earlier keys m for which token m − shift equals the token of the query.
 
     With shift 0 these keys are earlier occurrences of the query's token. With shift 1 they are
-    the tokens after these, as for induction heads. NaN if the query may attend to no such key.
+    the tokens after these, as for induction heads. NaN for a query without a choice, see the top of
+    this module.
 
     Args:
         ids: (M,), the token id of each key, and of the query at the same position.
@@ -269,12 +255,10 @@ class Matching(RowStatistic):
         tokens = ids[(keys - self.shift).clamp(min=0)]
         earlier = (keys >= self.shift) & (keys < queries[:, None])
         matches = (tokens == ids[queries][:, None]) & earlier
-        sums = (block.weights * matches.to(block.weights)).sum(dim=-1)
         has_token = positions == queries  # a query without a key at its position has no token
-        has_match = has_token & block.allowed.intersect(matches).any(dim=-1)
         if self.unknown is not None:
-            has_match = has_match & (ids[queries] != self.unknown)
-        return torch.where(has_match, sums, torch.nan)
+            has_token = has_token & (ids[queries] != self.unknown)
+        return _summed(block, matches & has_token[:, None])
 
 
 class LogSumExp(RowStatistic):
@@ -350,6 +334,29 @@ class Received(Statistic):
 def mean(values: Tensor) -> Tensor:
     """Return the mean over the queries, (H,), ignoring NaN."""
     return values.nanmean(dim=-1)
+
+
+def _weights_at(block: Block, columns: Tensor) -> Tensor:
+    """Return W[n, columns[n]], (h, n), with columns of the block; NaN without a choice."""
+    index = columns.clamp(0, len(block.keys) - 1).expand(len(block.weights), -1)
+    values = block.weights.gather(-1, index[..., None])[..., 0]
+    return _with_choice(block, values, block.allowed.allows(columns).long())
+
+
+def _summed(block: Block, pairs: Tensor) -> Tensor:
+    """Return the sums of weights over pairs (n, m), (h, n); NaN for queries without a choice."""
+    sums = (block.weights * pairs.to(block.weights)).sum(dim=-1)
+    return _with_choice(block, sums, block.allowed.keys_per_query(len(pairs), pairs))
+
+
+def _with_choice(block: Block, values: Tensor, counts: Tensor) -> Tensor:
+    """Set values to NaN unless a query may attend to some keys of a score and to some others.
+
+    counts: (h or 1, n), the number of keys of the score that each query may attend to.
+    """
+    counts = counts.cpu()
+    has_choice = (counts > 0) & (counts < block.allowed.keys_per_query(len(block.queries)))
+    return torch.where(has_choice.to(values.device), values, torch.nan)
 
 
 def _weighted_sums(weights: Tensor, scores: Tensor, subtrahend: Tensor) -> Tensor:

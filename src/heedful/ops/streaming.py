@@ -35,8 +35,8 @@ STATISTICS: dict[str, Callable[[int], Statistic]] = {
     "entropy": lambda first: Entropy(),
     "largest": lambda first: LargestWeight(),
     "distance": lambda first: Distance(),
-    "self": lambda first: Diagonal(0, first),
-    "previous": lambda first: Diagonal(1, first),
+    "self": lambda first: Diagonal(0),
+    "previous": lambda first: Diagonal(1),
     "sink": Sink,
 }
 
@@ -74,8 +74,8 @@ def streaming_attention(
     Args:
         query, key, value, mask, bias, causal, scale: as in `heedful.attention`.
         statistics: names in `STATISTICS`, defined in `heedful.ops.statistics`: "received",
-            "entropy", "largest", "distance", "self", "previous" and "sink". The last three need
-            the first real key: the first that `Padding` and tensor masks allow for some query.
+            "entropy", "largest", "distance", "self", "previous" and "sink", which is the weight
+            on the first key that `Padding` and tensor masks allow for some query.
 
     Returns:
         `Streamed(output, log_sum_exp, statistics)`.

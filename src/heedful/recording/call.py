@@ -151,14 +151,14 @@ class Call(CallRows):
     def diagonal(self, offset: int, head: int | None = None) -> Tensor:
         """Return the mean of W[n, p(n) − offset]; offset 0 is the token itself, 1 the previous one.
 
-        The mean is over queries that have such a key and come after the first key: a query at the
-        first key has no choice in causal attention. NaN in cross-attention, which has no p(n).
+        The mean is over queries that may attend to this key and to others. NaN in cross-attention,
+        which has no p(n).
         """
         diagonal = statistics.Diagonal(integer("offset", offset))
         return statistics.mean(self._statistic(head, self.positional(diagonal)))
 
     def sink(self, head: int | None = None) -> Tensor:
-        """Return the mean weight on the first key, over later queries (cross-attention: all)."""
+        """Return the mean weight on the first key, over later queries that may attend to it."""
         return statistics.mean(self._statistic(head, statistics.Sink(crosses=self.is_cross)))
 
     def learned_sink(self, head: int | None = None) -> Tensor:
