@@ -195,10 +195,24 @@ def test_plot_writes_only_the_requested_pictures(trained, cli, tmp_path):
     names = {"positions.png", "loss.png", "scores.png"}
     assert {Path(line).name for line in output.splitlines()} == names
     assert {path.name for path in (tmp_path / "q").iterdir()} == names
-    refused(cli("plot", trained, "Bottle", "--layers", "2", "--out", tmp_path), "from 0")
-    refused(cli("plot", trained, "Bottle " * 99, "--out", tmp_path), "context of 16")
+    refused(cli("plot", trained, "Bottle", "--layers", "2", "--out", tmp_path / "p"), "from 0")
+    refused(cli("plot", trained, "Bottle " * 99, "--out", tmp_path / "p"), "context of 16")
     for heads in ("first", "²", "1-", "", "1-0", "0-99999999999"):
         misused(cli("plot", trained, "Bottle", "--heads", heads), "--heads")
+
+
+def test_pictures_in_a_folder_are_numbered(trained, cli, tmp_path):
+    def drawn_names(*arguments):
+        output = cli("plot", trained, "Bottle 7", *arguments, "--out", tmp_path)[1]
+        return [Path(line).name for line in output.splitlines()]
+
+    assert drawn_names() == ["heads.png"]
+    first = (tmp_path / "heads.png").stat()
+    assert drawn_names("--only", "heads", "--only", "scores") == ["heads-2.png", "scores-2.png"]
+    assert drawn_names() == ["heads-3.png"]
+    assert (tmp_path / "heads.png").stat() == first
+    assert drawn_names("--overwrite") == ["heads.png"]
+    assert (tmp_path / "heads.png").stat() != first
 
 
 def test_the_suffix_of_out_makes_it_a_file_and_nothing_is_overwritten(trained, cli, tmp_path):

@@ -29,6 +29,8 @@ BARE = BPETokenizer.train(["It was a dark and stormy night; A “cat” sat. Be 
         ("a ---\n-----\n---x\nb\r\n---\r\nc", "---", "a ---\n-----\nb\r\nc",
          {"1": "a ---\n-----\n", "x": "b\r\n", "3": "c"}),
         ("## a\n", "##", "", {"a": ""}),
+        ("@@a\nx\u2028@@b\x85y\x0c@@d\r\n@@c\rz", "@@", "x\u2028@@b\x85y\x0c@@d\r\nz",
+         {"a": "x\u2028@@b\x85y\x0c@@d\r\n", "c": "z"}),
     ],
 )  # fmt: skip
 def test_a_text_is_cut_at_lines_that_begin_with_the_mark(text, mark, remaining, parts):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -47,6 +48,9 @@ def picture_paths(
 ) -> dict[str, Path]:
     """Return the path of each picture of `heedful plot`, by kind: one file, or files in a folder.
 
+    In a folder, pictures of a kind are numbered: heads.png, heads-2.png, … With `overwrite`, the
+    first is replaced.
+
     Raises:
         UsageError: `out` is a file, but there are several kinds.
         ArgumentError, SaveError: as in `check_picture`.
@@ -57,9 +61,11 @@ def picture_paths(
         check_picture(out, overwrite)
         return {kinds[0]: out}
     folder = out or _default_folder(source)
-    paths = {kind: folder / f"{kind}.png" for kind in kinds}
-    for path in paths.values():
-        check_free(path, overwrite)
+    for number in itertools.count(1):
+        suffix = f"-{number}" if number > 1 else ""
+        paths = {kind: folder / f"{kind}{suffix}.png" for kind in kinds}
+        if overwrite or not any(path.exists() for path in paths.values()):
+            break
     return paths
 
 

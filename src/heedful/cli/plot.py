@@ -106,10 +106,10 @@ not build need the transformers library: pip install 'transformers>=5.0'
 )  # fmt: skip
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="PATH",
-    help="File that ends in .png, .svg or .pdf, or a folder for PNG files [RUN/pictures for a "
-    "training run, else pictures].",
+    help="File that ends in .png, .svg or .pdf, or a folder for PNG files, which are numbered "
+    "[RUN/pictures for a training run, else pictures].",
 )  # fmt: skip
-@click.option("--overwrite", is_flag=True, help="Replace existing pictures.")
+@click.option("--overwrite", is_flag=True, help="Replace existing pictures, instead of numbering.")
 @verify_option
 @opening_options()
 def plot(

@@ -11,6 +11,7 @@ first character. A token without characters, such as [CLS], belongs to no segmen
 
 from __future__ import annotations
 
+import io
 import warnings
 from typing import NamedTuple
 
@@ -106,7 +107,7 @@ def _cut(text: str, mark: str) -> tuple[str, list[Part]]:
     Text before the first marking line is a segment too, unless it is blank.
     """
     lines, parts, length = [], [Part("", 0, 0)], 0
-    for line in text.splitlines(keepends=True):
+    for line in io.StringIO(text, newline=""):  # str.splitlines also cuts at U+2028, form feed, …
         name = _name(line, mark)
         if name is not None:
             parts.append(Part(name, length, length))
