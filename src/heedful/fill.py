@@ -9,6 +9,7 @@ import torch
 
 from heedful.errors import ArgumentError, TextError
 from heedful.models import Bert
+from heedful.models.checks import check_logits
 from heedful.text import RobertaTokenizer, WordPieceTokenizer
 
 
@@ -71,7 +72,7 @@ def fill(
         torch.tensor([ids], device=device), segments=torch.tensor([segments], device=device)
     )
     # only at the masks, because a row of logits is as wide as the vocabulary
-    likely = model.head(states[-1][0, positions]).float().softmax(-1)  # type: ignore[misc]
+    likely = check_logits(model.head(states[-1][0, positions])).softmax(-1)  # type: ignore[misc]
     top = likely.topk(min(count, likely.shape[-1]))
     return [
         Gap(position, tuple(map(Guess, tokenizer.pieces(tokens), tokens, probabilities)))

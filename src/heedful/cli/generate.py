@@ -145,11 +145,13 @@ def _show_probabilities(opened: LoadedGPT, ids: list[int], count: int, as_json: 
     """Print the `count` most probable next tokens at each position, as in document 004 (Zhang)."""
     import torch
 
+    from heedful.models.checks import check_logits
     from heedful.views.terminal import console, fit, flow, table
 
     batch = torch.tensor([ids], device=next(opened.model.parameters()).device)
     with torch.inference_mode():
-        probabilities = opened.model(batch).logits[0].softmax(-1)[:, : opened.tokenizer.size]
+        logits = check_logits(opened.model(batch).logits[0])
+    probabilities = logits.softmax(-1)[:, : opened.tokenizer.size]
     top = probabilities.topk(min(count, probabilities.shape[-1]))
     positions: list[dict[str, Any]] = [
         {"position": n, "piece": piece, "next": _next_tokens(opened, tokens, values)}

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
+from heedful.models.checks import check_logits
 from heedful.models.sampling import Search
 from heedful.models.seq2seq import Seq2Seq
 
@@ -119,7 +120,7 @@ class _Beams:
         states = self.model.decoder_states(
             self.targets[:, -1:], self.memory, memory_keep=self.keep, cache=self.cache
         )
-        log_probabilities = self.model.head(states[-1][:, -1]).float().log_softmax(-1)
+        log_probabilities = check_logits(self.model.head(states[-1][:, -1])).log_softmax(-1)
         log_probabilities[:, self.model.config.begin] = -math.inf
         return log_probabilities
 

@@ -1,11 +1,13 @@
-"""Checks of token ids, segments and padding masks, the inputs of models."""
+"""Checks of token ids, segments and padding masks, the inputs of models, and of their logits."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
 
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, RunError
 
 
 def check_ids(
@@ -57,3 +59,16 @@ def check_keep(keep: Tensor, ids: Tensor, *, start: int = 0, name: str = "keep")
             cause="a mask for the new tokens only, without the cached tokens" if start else None,
             remedy="pass one entry for each token so far, True for real tokens",
         )
+
+
+def check_logits(logits: Tensor) -> Tensor:
+    """Return logits as float32, of which −∞ is allowed; raise a `RunError` for NaN and ∞."""
+    logits = logits.float()
+    if not bool((logits < math.inf).all()):
+        raise RunError(
+            "logits that are not finite (NaN or infinite)",
+            expected="a number for each token",
+            cause="weights that are not finite, or an overflow in float16",
+            remedy="use another checkpoint, or run the model in float32",
+        )
+    return logits

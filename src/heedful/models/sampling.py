@@ -38,8 +38,7 @@ class Sampling(Configuration):
     ) -> Tensor:
         """Return the next ids (B, 1), from logits (B, V) and the previous ids (B, N)."""
         if self.temperature == 0:  # greedy: no distribution is needed
-            scores = apply_repetition_penalty(logits.float(), previous_ids, self.repetition_penalty)
-            return scores.argmax(-1, keepdim=True)
+            return self._scores(logits, previous_ids).argmax(-1, keepdim=True)
         return self.probabilities(logits, previous_ids).multinomial(1, generator=generator)
 
     def probabilities(self, logits: Tensor, previous_ids: Tensor) -> Tensor:
@@ -48,7 +47,7 @@ class Sampling(Configuration):
         Sources: repetition penalty, Keskar et al. 2019 (arXiv:1909.05858); top-k, Fan et al. 2018
         (arXiv:1805.04833); top-p, Holtzman et al. 2020 (arXiv:1904.09751).
         """
-        logits = apply_repetition_penalty(logits.float(), previous_ids, self.repetition_penalty)
+        logits = self._scores(logits, previous_ids)
         if self.temperature == 0:
             return logits.new_zeros(logits.shape).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
         logits = (logits - logits.amax(-1, keepdim=True)) / max(self.temperature, MIN_TEMPERATURE)
@@ -59,6 +58,11 @@ class Sampling(Configuration):
             )
         probabilities = logits.softmax(-1)
         return nucleus(probabilities, self.top_p) if self.top_p < 1 else probabilities
+
+    def _scores(self, logits: Tensor, previous_ids: Tensor) -> Tensor:
+        from heedful.models.checks import check_logits
+
+        return apply_repetition_penalty(check_logits(logits), previous_ids, self.repetition_penalty)
 
 
 def apply_repetition_penalty(logits: Tensor, previous_ids: Tensor, penalty: float) -> Tensor:

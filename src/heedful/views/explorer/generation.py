@@ -30,6 +30,7 @@ from torch import Tensor
 from heedful.configuration import setting
 from heedful.errors import ArgumentError, RunError
 from heedful.loaded.loaded_model import LoadedModel
+from heedful.models.checks import check_logits
 from heedful.models.sampling import Sampling
 from heedful.recorder import record
 from heedful.recording import Recording
@@ -244,7 +245,7 @@ class Generation:
         if token in self._continuation.ends:
             self._end("the model ended the text here")
             return
-        chance = float(text.logits.float().softmax(-1)[0, token])
+        chance = float(text.logits.softmax(-1)[0, token])
         self._append(text, [token], recording)
         text.chances.append(chance)  # after `_append`, which may raise
         self._remaining -= 1
@@ -264,11 +265,11 @@ class Generation:
         """Append tokens: run the model on them, store their rows and the next token's logits."""
         model, growing = text.continuation, text.growing
         device = next(model.model.parameters()).device
-        logits = model.logits(_row([*text.ids, *ids]).to(device))[:, : model.size]
+        logits = check_logits(model.logits(_row([*text.ids, *ids]).to(device))[:, : model.size])
         growing.append(recording)
         text.ids.extend(ids)
         text.logits = logits
-        top = logits[0].float().softmax(-1).topk(min(ALTERNATIVES + 1, logits.shape[-1]))
+        top = logits[0].softmax(-1).topk(min(ALTERNATIVES + 1, logits.shape[-1]))
         text.likely.append((top.indices.tolist(), top.values.tolist()))
 
     def _likely(self, position: Any) -> tuple[list[int], list[float]]:
