@@ -91,7 +91,7 @@ def embed(
     show_table = not (between or answers.similar or question or picture)
     if as_json:
         data = _as_data(vectors, answers, picture, show_table)
-        click.echo(json.dumps(data, ensure_ascii=False))
+        click.echo(json.dumps(data))
     else:
         _show(vectors, answers, picture, show_table)
 

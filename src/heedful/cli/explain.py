@@ -144,7 +144,7 @@ def explain(
     if as_json:
         from heedful.views.walk.page_data import as_data
 
-        click.echo(json.dumps(as_data(explanation, positions), ensure_ascii=False))
+        click.echo(json.dumps(as_data(explanation, positions)))
         return
     _show(explanation, positions, model is None)
     for path in paths:

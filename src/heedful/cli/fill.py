@@ -59,7 +59,7 @@ def fill(
             for gap in gaps
         ]
         result = {"text": text, "second": second, "masks": masks, "filled": lines}
-        click.echo(json.dumps(result, ensure_ascii=False))
+        click.echo(json.dumps(result))
         return
     rows = [
         (str(number), guess.word, f"{100 * guess.probability:.1f} %")

@@ -119,7 +119,7 @@ def generate(
     for i, stream in enumerate(streams):
         texts[i] += _echo(stream.close(), is_live)
     if as_json:
-        click.echo(json.dumps({"prompt": text, "samples": texts}, ensure_ascii=False))
+        click.echo(json.dumps({"prompt": text, "samples": texts}))
     elif is_live:
         click.echo()
     else:
@@ -165,7 +165,7 @@ def _show_probabilities(opened: LoadedGPT, ids: list[int], count: int, as_json: 
         )
     ]
     if as_json:
-        click.echo(json.dumps(positions, ensure_ascii=False))
+        click.echo(json.dumps(positions))
         return
     screen = console()
     longest = min(PIECE, max(len("token"), *(len(row["piece"]) for row in positions)))

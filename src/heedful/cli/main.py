@@ -6,6 +6,7 @@ Exit status: 0 success, 1 an error, reported in one line, 2 wrong usage, 130 int
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import re
 import sys
@@ -81,6 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # OpenMP's threads spin while they wait. If another program needs a core, the spinning makes
     # training several times slower. Spinning less costs a fifth of the speed on an idle machine.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    os.environ["MPLBACKEND"] = "agg"  # the backend of a notebook may be missing in this process
+    if isinstance(sys.stdout, io.TextIOWrapper):  # Windows' code pages lack many characters
+        sys.stdout.reconfigure(errors="replace")
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     status = run(arguments)
     try:

@@ -56,7 +56,7 @@ def tokenize(
         "vocabulary": tokenizer.size,
     }
     if as_json:
-        click.echo(json.dumps({**summary, "pieces": pieces, "ids": ids}, ensure_ascii=False))
+        click.echo(json.dumps({**summary, "pieces": pieces, "ids": ids}))
         return
     _show(summary, pieces, ids)
 

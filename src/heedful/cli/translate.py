@@ -75,7 +75,7 @@ def translate(
         for line, ids in zip(lines[start:], batch, strict=False):
             targets = next(results) if ids else []
             if as_json:
-                click.echo(json.dumps(_as_data(opened, line, targets), ensure_ascii=False))
+                click.echo(json.dumps(_as_data(opened, line, targets)))
             elif every and targets:
                 _print_all(opened, targets)
             else:  # a blank line for a blank line

@@ -15,6 +15,7 @@ from rich.text import Text
 SHADES = " ·░▒▓█"
 # viridis in eight even steps: its lightness is monotonic, so colour-blind readers can order colours
 COLOURS = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
+NARROWEST = 20  # width of a terminal; less is taken for a mistake
 LABEL = 9  # width of a token's label, in terminal cells
 
 
@@ -28,7 +29,10 @@ class _Console(Console):
 
 def console(stderr: bool = False) -> Console:
     """Return a console that is plain outside a terminal and respects NO_COLOR."""
-    return _Console(stderr=stderr, highlight=False, soft_wrap=False)
+    screen = _Console(stderr=stderr, highlight=False, soft_wrap=False)
+    if screen.width < NARROWEST:  # some programs set COLUMNS=0
+        screen.width = 80
+    return screen
 
 
 class Trimmed(Table):
