@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
 import torch
@@ -158,7 +158,7 @@ def window_start(length: int, context_length: int) -> int:
 
 
 class TextStream:
-    """Decodes a stream of ids into text, up to the first stop text.
+    """Decodes a stream of ids into text, up to the first stop text or id of `ends`.
 
     Text is returned as soon as its characters are complete (the bytes of a character may be spread
     over tokens) and it cannot be the start of a stop text.
@@ -172,8 +172,10 @@ class TextStream:
     True
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
-        self._tokenizer = tokenizer
+    def __init__(
+        self, tokenizer: Tokenizer, stop: Sequence[str] = (), ends: Collection[int] = ()
+    ) -> None:
+        self._tokenizer, self._ends = tokenizer, ends
         self._stop = [text for text in stop if text]
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._pending = ""
@@ -183,6 +185,10 @@ class TextStream:
         """Add a token, and return the text that can be released now."""
         if self.stopped:
             return ""
+        if token in self._ends:
+            text = self.close()
+            self.stopped = True
+            return text
         self._pending += self._decoder.decode(self._tokenizer.token_bytes(token))
         return self._release(ending=False)
 

@@ -59,13 +59,14 @@ def test_training_counts_pairs():
     assert BPETokenizer.train(["aa"], 4096).size == 257  # a text with fewer pairs
 
 
-def test_a_special_token_is_ordinary_text():
+def test_a_special_token_in_a_text_is_recognised():
     library = tokenizers.Tokenizer.from_str(TRAINED._library.to_str())
     library.add_special_tokens(["<|endoftext|>"])
     tokenizer = BPETokenizer(library)
     assert tokenizer.size == 901
     assert tokenizer.token_bytes(900) == b"<|endoftext|>"
-    assert tokenizer.encode("a<|endoftext|>b") == TRAINED.encode("a<|endoftext|>b")
+    assert tokenizer.encode("a<|endoftext|>b") == [*TRAINED.encode("a"), 900, *TRAINED.encode("b")]
+    assert 900 not in TRAINED.encode("a<|endoftext|>b")
 
 
 def test_invalid_arguments_are_refused():

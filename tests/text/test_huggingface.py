@@ -123,3 +123,46 @@ def test_a_tiktoken_encoding_is_refused(tiny, tmp_path):
     with pytest.raises(ArgumentError, match="--no-tokenizer"):
         export_tokenizer(TiktokenTokenizer.full(tiny), tmp_path / "out", context_length=8)
     assert not (tmp_path / "out").exists()
+
+
+OLDER = {  # role files of older checkpoints
+    "added_tokens.json": {"<|im_end|>": 302, "<|im_start|>": 301},
+    "special_tokens_map.json": {
+        "eos_token": "<|im_end|>", "unk_token": {"content": END}, "pad_token": "[PAD]",
+        "additional_special_tokens": ["<|im_start|>"],
+    },
+    "config.json": {"model_type": "gpt2", "bos_token_id": 0, "eos_token_id": 0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("config", [{}, {"eos_token": END}], ids=["alone", "with names"])
+def test_the_tokens_of_older_checkpoints(config, files, tmp_path):
+    for name in ("vocab.json", "merges.txt"):
+        (tmp_path / name).write_bytes((files / name).read_bytes())
+    about = {"tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer", **config}}
+    for name, content in (OLDER | about).items():
+        (tmp_path / name).write_text(json.dumps(content))
+    ours, theirs = load_tokenizer(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in (TEXT, f"<|im_start|>user\nThe fox?<|im_end|>{END}", "<|im_start|> [PAD]"):
+        assert ours.encode(text) == theirs(text).input_ids
+    assert ours.size == len(theirs)
+    for role in ("eos", "unk", "pad"):
+        assert ours.special[role] == getattr(theirs, f"{role}_token_id")
+
+
+def test_an_older_bert_has_added_tokens(tmp_path):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    files = {
+        "added_tokens.json": {"[E2]": 10, "[E1]": 9},
+        "special_tokens_map.json": {"additional_special_tokens": ["[E1]"]},
+        "config.json": {"model_type": "bert"},
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    text = "The [E1] cats[E2] sat the[MASK]"
+    assert load_tokenizer(tmp_path).inputs(text).ids == theirs(text).input_ids
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"[E1]": 19}))
+    with pytest.raises(RunError, match="id 19"):
+        load_tokenizer(tmp_path)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from llama_tokenizers import of_bytes, of_characters
 
@@ -21,6 +21,7 @@ tokenizers = pytest.importorskip("tokenizers")
 
 TEXTS = [
     "Bottle 7 of it", "  two", " one", "tail  ", "\n\tx\r\n", "naïve 火 ☃ 👩‍👩‍👧 é", "", "e\u0301",
+    "a<s>b</s> c", "</s>",
 ]  # fmt: skip
 
 
@@ -50,26 +51,24 @@ def tokenizer_pair(request, tmp_path_factory):
 @given(text=st.sampled_from(TEXTS) | st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_ids_spans_and_text_are_those_of_transformers(tokenizer_pair, text):
     name, ours, theirs = tokenizer_pair
-    assume(not any(token in text for token in theirs.all_special_tokens))  # ordinary text to us
     ids = ours.encode(text)
     assert ours.prefix_ids == {"Qwen": (), "Llama 3": (0,)}.get(name, (1,))
     encoding = theirs(text, return_offsets_mapping=True)
     assert [*ours.prefix_ids, *ids] == encoding.input_ids
     assert ours.spans(text) == encoding["offset_mapping"][len(ours.prefix_ids) :]
-    decoded = theirs.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    assert ours.decode(ids) == decoded
+    if not {*ids} & {*theirs.all_special_ids}:
+        decoded = theirs.decode(ids, clean_up_tokenization_spaces=False)
+        assert ours.decode(ids) == decoded
     assert len(ours.pieces(ids)) == len(ids)
     assert ours.special["eos"] == theirs.eos_token_id
 
 
-def test_unknown_characters_are_bytes_and_special_tokens_ordinary_text():
+def test_unknown_characters_are_bytes():
     ours = SentencePieceTokenizer(of_characters())
     ids = ours.encode("naïve ☃")
     assert ours.pieces(ids)[-3:] == ["<e2>", "<98>", "<83>"]
     assert ours.decode(ids[:-1]) == "naïve \ufffd"
     assert b"".join(ours.token_bytes(id) for id in ids) == " naïve ☃".encode()
-    assert ours.decode(ours.encode("a<s>b")) == "a<s>b"
-    assert 1 not in ours.encode("a<s>b")
     assert ours.decode([1]) == "<s>"
 
 

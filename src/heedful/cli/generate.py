@@ -96,7 +96,7 @@ def generate(
     if probabilities:
         _show_probabilities(opened, ids, probabilities, as_json)
         return
-    streams = [TextStream(opened.tokenizer, (*stop, *opened.endings)) for _ in range(samples)]
+    streams = [TextStream(opened.tokenizer, stop, opened.ends) for _ in range(samples)]
     steps = continuations(
         opened.model,
         ids,

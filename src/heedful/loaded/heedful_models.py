@@ -14,6 +14,7 @@ from heedful.loaded.loaded_model import LoadedModel, ModelInputs
 from heedful.loaded.truncation import check_length, check_not_empty, refuse_second, room_for_text
 from heedful.models import GPT, Bert, Seq2Seq
 from heedful.models.beam_search import translate
+from heedful.models.huggingface.checkpoints import end_ids
 from heedful.text import Inputs, RobertaTokenizer, Tokenizer, WordPieceTokenizer
 from heedful.text.library_tokenizer import Span, split_ids
 from heedful.text.word_vectors import WordVectors
@@ -86,10 +87,14 @@ class LoadedGPT(LoadedHeedful):
     purpose = "continue a text with `heedful generate`"
 
     @property
-    def endings(self) -> tuple[str, ...]:
-        """The text of the end-of-document token, if the tokenizer has one."""
+    def ends(self) -> frozenset[int]:
+        """The ids that end a text: those of the checkpoint, else the tokenizer's end of document.
+
+        Checkpoints list them in `generation_config.json`, and chat models have several.
+        """
         end = self.tokenizer.special.get("eos")
-        return () if end is None else (self.tokenizer.decode([end]),)
+        ends = end_ids(self.directory) or ({end} if end is not None else ())
+        return frozenset(id for id in ends if id in range(self.tokenizer.size))
 
     def ids(self, text: str) -> Tensor:
         """Return the ids of a text of any length, (1, N); raise a `TextError` if it is empty.

@@ -42,8 +42,8 @@ STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 class BPETokenizer(LibraryTokenizer):
     """Byte-level BPE: tokens are frequent byte strings, and all 256 single bytes.
 
-    Any text encodes, and decodes to exactly the same text. Text that spells a special token is
-    encoded as ordinary text.
+    Any text encodes, and decodes to exactly the same text. A special token in a text, such as
+    <|im_start|> in a chat, is recognised, as in transformers; a trained tokenizer has none.
 
     Args:
         library: a byte-level BPE tokenizer of Hugging Face `tokenizers`.
@@ -68,7 +68,6 @@ class BPETokenizer(LibraryTokenizer):
                 expected="byte-level BPE",
                 remedy="train a tokenizer with `heedful train`",
             )
-        library.encode_special_tokens = True
         byte_of = {char: byte for byte, char in enumerate(_byte_alphabet())}
         try:
             super().__init__(library, lambda name: bytes(byte_of[char] for char in name))
@@ -142,7 +141,6 @@ class RobertaTokenizer(BPETokenizer):
             [names[role] for role, id in self.special.items() if id not in added]
         )
         super().__init__(library)
-        library.encode_special_tokens = False
         self._tiktoken = None  # tiktoken would encode special tokens in a text as ordinary text
         if not library.num_special_tokens_to_add(False) and {"cls", "sep"} <= names.keys():
             from tokenizers.processors import RobertaProcessing
@@ -163,7 +161,7 @@ class SentencePieceTokenizer(LibraryTokenizer):
 
     Any text encodes, and decodes to the same text, with two exceptions: `▁` becomes a space, and
     decoding does not undo the file's normaliser. If the file requires it, encoding adds a space
-    before a text, and decoding removes it. Text that spells a special token is ordinary text.
+    before a text, and decoding removes it. A special token in a text is recognised.
 
     Args:
         library: a BPE tokenizer of Hugging Face `tokenizers` with byte fallback.
@@ -181,7 +179,6 @@ class SentencePieceTokenizer(LibraryTokenizer):
                 expected="BPE of characters with bytes for unknown ones, as in Llama 2",
                 remedy="open it with `transformers`",
             )
-        library.encode_special_tokens = True
         super().__init__(library, _bytes_of_name)
         self._is_prefixed = STRIP in _decoders(library)
 

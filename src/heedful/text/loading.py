@@ -160,16 +160,25 @@ def _open_library(directory: Path) -> tokenizers.Tokenizer | None:
     try:
         if is_words:  # one piece per line; `_apply_normalisation` sets `lowercase` later
             ids = models.WordPiece.read_file(str(words))
-            return wordpiece_library(ids, unknown=_special_names(directory).get("unk"))
-        library = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
+            library = wordpiece_library(ids, unknown=_special_names(directory).get("unk"))
+        else:
+            library = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
+            has_prefix = bool(config.get("add_prefix_space", False))
+            library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=has_prefix)
+            library.decoder = decoders.ByteLevel()
+        added = _added_tokens(config)
+        library.add_special_tokens([AddedToken(text, special=True) for text in added])
     except Exception as error:  # `tokenizers` raises bare Exception
         raise read_error(
             words if is_words else vocabulary, error, remedy="download it again"
         ) from error
-    has_prefix = bool(config.get("add_prefix_space", False))
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=has_prefix)
-    library.decoder = decoders.ByteLevel()
-    library.add_special_tokens([AddedToken(token, special=True) for token in _added_tokens(config)])
+    for text, id in added.items():
+        if id not in (None, library.token_to_id(text)):
+            raise RunError(
+                f"token {text!r} with id {id} in {directory}",
+                expected=f"id {library.token_to_id(text)}, the next after the vocabulary",
+                cause="files of different tokenizers",
+            )
     return library
 
 
@@ -270,18 +279,37 @@ def _character_tokenizer(library: tokenizers.Tokenizer) -> CharacterTokenizer | 
 
 
 def _read_config(directory: Path) -> dict[str, Any]:
-    """Return the content of `tokenizer_config.json`; an empty dictionary if it is missing."""
-    path = directory / CONFIG
+    """Return the content of `tokenizer_config.json`; an empty dictionary if it is missing.
+
+    Older checkpoints have their special and added tokens in two more files, which take precedence.
+    """
+    config = _read_object(directory / CONFIG)
+    if "added_tokens_decoder" not in config:
+        config |= _read_object(directory / "special_tokens_map.json")
+        added = _read_object(directory / "added_tokens.json")
+        config["added_tokens_decoder"] = {id: text for text, id in added.items()}
+    return config
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; an empty dictionary if the file is missing."""
     content = read_json(path) if path.exists() else {}
     if not isinstance(content, dict):
         raise RunError(f"{path} does not describe a tokenizer", cause="a damaged file")
     return content
 
 
-def _added_tokens(config: Mapping[str, Any]) -> list[str]:
-    """Return the tokens that were added after training, in the order of their ids."""
+def _added_tokens(config: Mapping[str, Any]) -> dict[str, int | None]:
+    """Return the tokens that were added after training, in the order of their ids.
+
+    Special tokens without an id get the next ids.
+    """
     added = config.get("added_tokens_decoder") or {}
-    return [text for id in sorted(added, key=int) if (text := _token_text(added[id]))]
+    ids = {_token_text(added[id]): int(id) for id in sorted(added, key=int)}
+    special = [config.get(f"{role}_token") for role in ROLES]
+    special += config.get("additional_special_tokens") or []
+    texts = [*ids, *map(_token_text, special)]
+    return {text: ids.get(text) for text in texts if text}
 
 
 def _token_text(token: Any) -> str | None:

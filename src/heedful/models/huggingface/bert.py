@@ -7,6 +7,7 @@ from typing import Any
 
 from heedful.errors import RunError
 from heedful.models.bert import BertConfig
+from heedful.models.huggingface.config_fields import class_of
 from heedful.models.huggingface.gpt2 import ACTIVATION_OF, unsupported_values
 from heedful.models.huggingface.parameter_names import BERT, ParameterNames
 
@@ -49,12 +50,6 @@ def read_config(description: Mapping[str, Any], tensors: Collection[str]) -> Ber
         masked_words=masked_words,
         **{name: description[key] for name, key in SETTING_NAMES.items() if key in description},
     )
-
-
-def class_of(description: Mapping[str, Any]) -> Any:
-    """Return the first class that a `config.json` lists; None if it lists none."""
-    classes = description.get("architectures") or None
-    return classes[0] if isinstance(classes, list) else classes
 
 
 def names(config: BertConfig) -> ParameterNames:

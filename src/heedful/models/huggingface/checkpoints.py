@@ -16,6 +16,7 @@ from heedful.files.run_identity import read_config
 from heedful.models.bert import Bert
 from heedful.models.gpt import GPT
 from heedful.models.huggingface import bert, gpt2, llama
+from heedful.models.huggingface.config_fields import class_of
 from heedful.models.huggingface.parameter_names import ParameterNames
 from heedful.models.huggingface.tensor_files import mapped_tensors
 from heedful.models.parameters import (
@@ -54,7 +55,7 @@ def unsupported_config(description: Mapping[str, Any]) -> str | None:
     >>> unsupported_config({"model_type": "llama", "rope_scaling": {"rope_type": "yarn"}})
     "llama with rope_type = 'yarn'"
     """
-    kind, class_name = str(description.get("model_type")), bert.class_of(description)
+    kind, class_name = str(description.get("model_type")), class_of(description)
     architecture = ARCHITECTURES.get(kind)
     if architecture is None or class_name not in (None, *architecture.classes):
         return str(class_name or kind)
@@ -97,6 +98,14 @@ def _config_error(directory: Path, error: Exception) -> RunError:
     """Return the error for a `config.json` that does not describe a model."""
     reason = f"no {error}" if isinstance(error, KeyError) else str(error)
     return RunError(f"{directory / 'config.json'} does not describe a model: {reason}")
+
+
+def end_ids(directory: Path) -> frozenset[int]:
+    """Return the ids that end a text: those of `generation_config.json`, else of `config.json`."""
+    path = directory / "generation_config.json"
+    content = read_json(path if path.exists() else directory / "config.json")
+    end = content.get("eos_token_id") if isinstance(content, Mapping) else None
+    return frozenset(end if isinstance(end, list) else () if end is None else (end,))
 
 
 def is_heedful(description: Any) -> bool:

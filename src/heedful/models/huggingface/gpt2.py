@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from heedful.models.gpt import GPTConfig
+from heedful.models.huggingface.config_fields import is_tied
 from heedful.models.huggingface.parameter_names import GPT2, ParameterNames
 
 ACTIVATION_OF = {
@@ -62,14 +63,11 @@ def unsupported_values(
 
 
 def read_config(description: Mapping[str, Any], tensors: Collection[str]) -> GPTConfig:
-    """Convert a `config.json` without `unsupported` settings to heedful's configuration.
-
-    If the names in `tensors` include no output layer, the output layer is tied to the token table.
-    """
+    """Convert a `config.json` without `unsupported` settings to heedful's configuration."""
     return GPTConfig(
         hidden=description.get("n_inner"),
         activation=ACTIVATION_OF[description.get("activation_function", "gelu_new")],
-        tied=description.get("tie_word_embeddings", True) or "lm_head.weight" not in tensors,
+        tied=is_tied(description, tensors, default=True),
         **{name: description[key] for name, key in SETTING_NAMES.items()},
         **COMMON_SETTINGS,
     )

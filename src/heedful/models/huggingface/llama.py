@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from heedful.models.gpt import GPTConfig
+from heedful.models.huggingface.config_fields import is_tied
 from heedful.models.huggingface.parameter_names import ParameterNames
 from heedful.models.huggingface.parameter_names import llama as names_of
 from heedful.rotary_scaling import RotaryScaling
@@ -127,10 +128,7 @@ def unsupported(description: Mapping[str, Any]) -> list[str]:
 
 
 def read_config(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> GPTConfig:
-    """Convert a `config.json` without `unsupported` settings to heedful's configuration.
-
-    If `tensors` include no output layer, the output layer is tied to the token table.
-    """
+    """Convert a `config.json` without `unsupported` settings to heedful's configuration."""
     rotary = _rotary(description)
     activation = ACTIVATION_OF[description["hidden_act"]]
     if activation == "reglu" and _gate_is_copied(tensors):
@@ -142,7 +140,7 @@ def read_config(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
         head_width=_head_width(description),
         window=window,
         activation=activation,
-        tied=bool(description.get("tie_word_embeddings")) or "lm_head.weight" not in tensors,
+        tied=is_tied(description, tensors, default=False),
         dropout=description.get("attention_dropout") or 0.0,
         rotary_base=rotary.get("rope_theta") or description.get("rope_theta") or 10_000.0,
         rotary_scaling=_scaling(description, rotary),

@@ -80,8 +80,7 @@ class _GPTContinuation(Continuation):
             self.ids = loaded.read(prompt).inputs["ids"][0].tolist()
         else:
             self.ids = beginning(tokenizer)
-        end = tokenizer.special.get("eos")
-        self.ends = frozenset() if end is None else frozenset({end})
+        self.ends = loaded.ends
         self.size, self.context_length = tokenizer.size, loaded.model.config.context_length
         self._reader = Reader(loaded.model, 1, max_length=len(self.ids))
 
