@@ -68,3 +68,25 @@ def test_a_missing_output_layer_is_refused_unless_tied(directory, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
     model = load_model(tmp_path)
     assert model.head.weight is model.tokens.weight
+
+
+def test_errors_of_unsupported_weights_are_short(directory, tmp_path):
+    for path in directory.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    weights = load_file(tmp_path / "model.safetensors")
+
+    def refusal(changed):
+        save_file(changed, tmp_path / "model.safetensors")
+        with pytest.raises(RunError) as error:
+            load_model(tmp_path)
+        assert len(str(error.value)) < 600
+        return str(error.value)
+
+    compiled = {f"_orig_mod.{name}": tensor for name, tensor in weights.items()}
+    assert "torch.compile" in refusal(compiled)
+    quantised = {
+        name: tensor.to(torch.float8_e4m3fn) if tensor.ndim == 2 else tensor
+        for name, tensor in weights.items()
+    }
+    scales = {f"{name}_scale_inv": torch.ones(1) for name in quantised}
+    assert "quantised" in refusal({**quantised, **scales})

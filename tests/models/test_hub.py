@@ -1,6 +1,7 @@
 """Models by hub name: from the cache without a network, or a one-line error naming the cache."""
 
 import fnmatch
+from pathlib import Path
 
 import huggingface_hub
 import huggingface_hub.constants
@@ -131,3 +132,14 @@ def test_a_file_is_not_a_model(tmp_path):
     from_attentions([torch.eye(3).expand(1, 2, 3, 3)]).save(path)
     with pytest.raises(RunError, match=r"is a file; .*heedful\.load opens a recording"):
         load_model(path)
+
+
+def test_a_wrong_folder_lists_the_models_in_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("b", "a"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "config.json").touch()
+    assert model_directory("runs/a") == Path("runs/a")
+    for wrong in ("runs", "runs/nope"):
+        with pytest.raises(RunError, match="runs/a, runs/b"):
+            model_directory(wrong)

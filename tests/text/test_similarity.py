@@ -32,6 +32,14 @@ def test_equal_rows_are_in_the_order_of_the_table():
     assert nearest(table, table[0], 7, [2]).rows.tolist() == [0, 1, 3, 4, 5, 6, 7]
 
 
+def test_lists_and_unequal_widths_are_refused():
+    for call in (cosine, lambda a, b: analogy(a, b, b), lambda a, b: nearest(a, b)):
+        with pytest.raises(ArgumentError, match="of type list"):
+            call([1.0, 2.0], [2.0, 1.0])
+        with pytest.raises(ArgumentError, match="2 and 3 numbers"):
+            call(torch.ones(2), torch.ones(3))
+
+
 def test_zeros_have_no_direction():
     zeros = torch.zeros(3)
     with pytest.raises(ArgumentError, match="a vector of zeros"):

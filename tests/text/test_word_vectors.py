@@ -42,7 +42,7 @@ def test_headings_and_quoted_words(text, words, tmp_path):
 
 INVALID = {
     "lone.csv": ('a,1,2\n",3,4\nb,5,6\n', "not CSV: .* quotation mark"),
-    "few.csv": ("a,1,2\nb,3\n", "line 2 .* has 1 numbers; expected 2"),
+    "few.csv": ("a,1,2\nb,3\n", "line 2 .* has 1 number; expected 2"),
     "word.csv": ("a,1,2\nb,x,2\n", "line 2 .* has 'x'; expected finite numbers"),
     "semicolons.csv": ("a;1;2\nb;3;4\n", "line 1 .* no vector; .* other than the comma"),
     "nameless.csv": ("a,1\n,2\n", "line 2 .* no word"),

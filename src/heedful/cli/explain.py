@@ -203,7 +203,7 @@ def _explain_model(
         return explain_bert(opened.model, ids, pieces=opened.pieces, **selection)
     if not isinstance(opened, LoadedGPT):
         raise ArgumentError(
-            f"{directory} holds a {type(opened.model).__name__}",
+            f"{directory} holds {opened.description}",
             expected="a GPT, a BERT or an encoder–decoder that heedful implements",
         )
     return explain_gpt(opened.model, ids, pieces=opened.pieces, **selection)

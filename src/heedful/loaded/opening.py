@@ -114,7 +114,7 @@ def open_as(
     opened = _open_heedful(directory, checkpoint, target, allow_pickle)
     if not isinstance(opened, kind):
         raise ArgumentError(
-            f"{path_or_name} holds a {type(opened.model).__name__}",
+            f"{path_or_name} holds {opened.description}",
             expected=kind.description,
             remedy=opened.purpose,
         )

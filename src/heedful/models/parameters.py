@@ -12,6 +12,8 @@ from torch.overrides import TorchFunctionMode
 
 from heedful.errors import RunError
 
+LISTED = 6  # tensors that an error lists
+
 
 def parameters_of(model: nn.Module) -> dict[str, Tensor]:
     """Return the parameters by name; shared ones (tied embeddings) only under their first name."""
@@ -29,7 +31,7 @@ def check_fit(
     source: Path,
     cause: str = "files of two different runs in one directory",
 ) -> None:
-    """Raise one `RunError` that lists every missing, unexpected and misshapen tensor."""
+    """Raise one `RunError` that lists missing, unexpected and misshapen tensors."""
     wrong = [f"missing {name}" for name in expected if name not in loaded]
     wrong += [f"unexpected {name}" for name in loaded if name not in expected]
     wrong += [
@@ -38,7 +40,12 @@ def check_fit(
         if name in loaded and loaded[name] != shape
     ]
     if wrong:
-        raise RunError(f"weights in {source} do not fit: {', '.join(wrong)}", cause=cause)
+        more = f" and {len(wrong) - LISTED} more" if len(wrong) > LISTED else ""
+        if any(name.startswith("_orig_mod.") for name in loaded):
+            cause = "weights of a compiled model; save those of the model before torch.compile"
+        raise RunError(
+            f"weights in {source} do not fit: {', '.join(wrong[:LISTED])}{more}", cause=cause
+        )
 
 
 def on_meta_device(create: Callable[[], nn.Module]) -> nn.Module:

@@ -31,12 +31,13 @@ def cosine(
     """Compute the cosine similarity a · b / (‖a‖ ‖b‖), from −1 (opposite) to 1 (same direction).
 
     Raises:
-        ArgumentError: a vector of zeros, which has no direction.
+        ArgumentError: a vector of zeros, which has no direction, or vectors of unequal lengths.
 
     >>> mom, dad, king = torch.tensor([[0.2, 0.7, 0.9], [0.9, 0.7, 0.9], [0.9, 0.5, 0.1]])
     >>> cosine(mom, dad), cosine(mom, king)  # document 001 (Pahwa): 0.88, 0.52
     (tensor(0.8802), tensor(0.5178))
     """
+    _check_vectors(a=a, b=b)
     lengths = a.norm(dim=-1) * b.norm(dim=-1)
     if not bool((lengths > 0).all()):
         raise _zero_vector_error()
@@ -62,12 +63,13 @@ def nearest(
         at most `count` rows; equally similar rows in the order of the table.
 
     Raises:
-        ArgumentError: a vector of zeros, which has no direction.
+        ArgumentError: a vector of zeros, or of another width than the table.
 
     >>> table = torch.tensor([[1.0, 0.0], [3.0, 4.0], [0.0, 0.0], [0.0, 2.0]])
     >>> nearest(table, torch.tensor([0.0, 1.0]), count=2).rows
     tensor([3, 1])
     """
+    _check_vectors(table=table, vector=vector)
     length = vector.norm()
     if not bool(length > 0):
         raise _zero_vector_error()
@@ -78,6 +80,21 @@ def nearest(
     number = min(count, int(similarities.isfinite().sum()))
     ordered = similarities.sort(descending=True, stable=True)
     return Nearest(ordered.indices[:number], ordered.values[:number])
+
+
+def _check_vectors(**tensors: object) -> None:
+    widths = set()
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise ArgumentError(
+                f"{name} of type {type(tensor).__name__}",
+                expected="a tensor or a NumPy array",
+                remedy="torch.tensor and numpy.array convert lists",
+            )
+        widths.add(tensor.shape[-1])
+    if len(widths) > 1:
+        sizes = " and ".join(map(str, sorted(widths)))
+        raise ArgumentError(f"vectors of {sizes} numbers", expected="equally many numbers")
 
 
 def _zero_vector_error() -> ArgumentError:
@@ -97,6 +114,7 @@ def analogy(
     Source: Mikolov et al. 2013, *Linguistic regularities in continuous space word
     representations* (NAACL); document 001, *Decoding the magic behind LLMs*, section 4.2.
     """
+    _check_vectors(a=a, b=b, c=c)
     return b - a + c
 
 

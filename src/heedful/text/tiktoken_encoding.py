@@ -126,7 +126,7 @@ def open_encoding(name: str) -> tiktoken.Encoding:
         return tiktoken.get_encoding(name)
     except (OSError, ValueError) as error:  # the errors of `requests` are OSErrors
         raise TextError(
-            f"cannot get the ranks of {name} ({type(error).__name__})",
+            f"cannot read the vocabulary (token ranks) of {name} ({type(error).__name__})",
             expected="the ranks in tiktoken's cache, or a network connection to download them",
             remedy="connect once, set TIKTOKEN_CACHE_DIR to a folder with the ranks, "
             "or train a tokenizer (bpe)",

@@ -161,6 +161,7 @@ def _validate(
     width = len(next(iter(rows.values()), values))
     if len(values) != width:
         raise TextError(
-            f"{location} has {len(values)} numbers", expected=f"{width}, as in the rows before it"
+            f"{location} has {len(values)} {'number' if len(values) == 1 else 'numbers'}",
+            expected=f"{width}, as in the rows before it",
         )
     return [float(value) for value in values]

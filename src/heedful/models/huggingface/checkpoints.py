@@ -170,8 +170,8 @@ def _set_parameters(
             _check_shared(copy, original, stored, directory)
             del stored[copy]
     cause = "a config.json of another model than the weights"
-    check_fit(expected, shapes_of(stored), directory, cause)
     stored_type = _common_type(stored, directory)
+    check_fit(expected, shapes_of(stored), directory, cause)
 
     def read(name: str) -> Tensor:
         tensor = entries[name].from_checkpoint(stored[key] for key in entries[name].names)

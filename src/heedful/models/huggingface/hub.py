@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -10,8 +11,11 @@ from heedful.errors import ArgumentError, RunError
 SAFE, PICKLED = "model.safetensors", "pytorch_model.bin"
 DESCRIPTIONS = (
     "config.json",
+    "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
     "tokenizer.model",
     "vocab.json",
     "merges.txt",
@@ -46,6 +50,8 @@ def model_directory(
                 cause="a directory of the same name as a model on the hub",
                 remedy="omit the revision, or start in another directory",
             )
+        if not (path / "config.json").exists() and (models := _models_in(path)):
+            raise RunError(f"{path} is a folder of models", expected=f"one of them: {models}")
         return path
     name = path.as_posix()
     if path.is_file():
@@ -54,16 +60,23 @@ def model_directory(
             expected=EXPECTED,
             remedy="pass the directory of the file; heedful.load opens a recording",
         )
-    if path.exists() or not NAME.fullmatch(name):
+    models = _models_in(path.parent) if path.parent.name else ""
+    if path.exists() or not NAME.fullmatch(name) or models:
         raise RunError(
             f"no directory {str(path_or_name)!r}",
-            expected=EXPECTED,
+            expected=f"one of {models}" if models else EXPECTED,
             remedy="check the path, or create a directory with `heedful train --out DIR`",
         )
     directory = _download(name, revision, (*DESCRIPTIONS, *_weights(SAFE)))
     if allow_pickle and not any(directory.glob("*.safetensors")):
         directory = _download(name, revision, (*DESCRIPTIONS, *_weights(PICKLED)))
     return directory
+
+
+def _models_in(folder: Path) -> str:
+    """Return the paths of the models in a folder, at most 10, separated by commas."""
+    paths = (path.parent for path in sorted(folder.glob("*/config.json")))
+    return ", ".join(map(str, itertools.islice(paths, 10)))
 
 
 def _weights(name: str) -> tuple[str, ...]:
