@@ -272,6 +272,8 @@ def test_tokenize(cli, trained, tmp_path):
     (tmp_path / "t.txt").write_text(text)
     from_file = json.loads(cli("tokenize", "--file", tmp_path / "t.txt", "--json")[1])
     assert from_file["ids"] == about["ids"]
+    words = json.loads(cli("tokenize", "the word", "--tokenizer", "wordpiece", "--json")[1])
+    assert (words["pieces"][0], words["pieces"][-1]) == ("[CLS]", "[SEP]")
     refused(cli("tokenize", "a", "--tokenizer", "runs/none"), "runs/none", "cl100k_base")
 
 

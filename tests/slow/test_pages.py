@@ -22,7 +22,7 @@ DOCUMENTS = [*(ROOT / page for page in PAGES), *HOW_TO]
 IN_A_TABLE = re.compile(r"^\|.*\| `(heedful .*?)` \|.*$\n", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"This is `([\w.]+)`:\n*\Z")  # the next block is the content of this file
-TEXTS = ("book.txt", "notes/one.md", "notes/two.txt", "sales_textbook.txt")
+TEXTS = ("book.txt", "README.md", "notes/one.md", "notes/two.txt", "sales_textbook.txt")
 WORDS = "It was a dark and stormy night; the rain fell in torrents, and Chapter {} began.\n"
 SHORT = ["--batch", "2", "--width", "16", "--layers", "2", "--heads", "2", "--context-length", "32"]
 LOCAL = ["--tokenizer", "bpe"]  # instead of an encoding that tiktoken would download
@@ -60,6 +60,8 @@ def shortened(words):
     """Append the options of `SHORT` to a command that trains."""
     if words[0] != "train":
         return words
+    if words[1].startswith("--") and not {"--resume", "--pairs"} & {*words}:
+        words = ["train", "book.txt", *words[1:]]  # smaller than the default text
     if "--log" in words:  # needs further packages: tests/train/test_loggers.py
         words = [*words, "--log", ""]
     if "--resume" in words:

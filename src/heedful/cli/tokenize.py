@@ -41,10 +41,13 @@ Examples:
 def tokenize(
     text: str | None, file: Path | None, name: str, vocabulary: int, as_json: bool
 ) -> None:
-    """Show the tokens of TEXT with their ids, the number of distinct ids, and the largest id."""
+    """Show the tokens of TEXT with their ids, the number of distinct ids, and the largest id.
+
+    The tokens are those that a model reads, with tokens such as [CLS] before and after the text.
+    """
     text = read_text(text, file)
     tokenizer = _tokenizer(name, vocabulary, text)
-    tokens = tokenizer.encode(text)
+    tokens = _read_ids(tokenizer, text)
     pieces = tokenizer.pieces(tokens)
     ids = [_original_id(tokenizer, token) for token in tokens]
     summary: dict[str, int | str] = {
@@ -86,6 +89,15 @@ def _tokenizer(name: str, vocabulary: int, text: str) -> Tokenizer:
         return TiktokenTokenizer.full(open_encoding(TokenizerChoice(name).name))
     except ArgumentError as error:
         raise ArgumentError(str(error), remedy="or name an existing run directory") from error
+
+
+def _read_ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Return the ids that a model reads."""
+    from heedful.text import WordPieceTokenizer
+
+    if isinstance(tokenizer, WordPieceTokenizer):
+        return tokenizer.inputs(text).ids
+    return [*tokenizer.prefix_ids, *tokenizer.encode(text)]
 
 
 def _original_id(tokenizer: Tokenizer, token: int) -> int:

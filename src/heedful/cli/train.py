@@ -46,8 +46,8 @@ Examples:
   heedful train book.txt notes/ --out runs/book --steps 2000 --width 256 --heads 8
   cat *.txt | heedful train - --out runs/all --tokenizer characters
   heedful train --out runs/first --resume --steps 1200
-  heedful train book.txt --preset bert --out runs/words
-  heedful train book.txt --out runs/seen --watch "the cat sat, and the cat sat"
+  heedful train --preset bert --out runs/words
+  heedful train --out runs/seen --watch "the cat sat, and the cat sat"
   heedful train --pairs dates --out runs/dates
   heedful train --pairs phrases.tsv --out runs/phrases --width 256 --heads 8
 """

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from heedful.errors import RunError
 
-LISTED = 6  # tensors that an error lists
+LISTED = 3  # tensors of each kind that an error lists
 
 
 def parameters_of(model: nn.Module) -> dict[str, Tensor]:
@@ -32,20 +32,24 @@ def check_fit(
     cause: str = "files of two different runs in one directory",
 ) -> None:
     """Raise one `RunError` that lists missing, unexpected and misshapen tensors."""
-    wrong = [f"missing {name}" for name in expected if name not in loaded]
-    wrong += [f"unexpected {name}" for name in loaded if name not in expected]
-    wrong += [
+    missing = [f"missing {name}" for name in expected if name not in loaded]
+    unexpected = [f"unexpected {name}" for name in loaded if name not in expected]
+    misshapen = [
         f"{name} is {loaded[name]}, not {shape}"
         for name, shape in expected.items()
         if name in loaded and loaded[name] != shape
     ]
+    wrong = [text for kind in (missing, unexpected, misshapen) for text in _first(kind)]
     if wrong:
-        more = f" and {len(wrong) - LISTED} more" if len(wrong) > LISTED else ""
         if any(name.startswith("_orig_mod.") for name in loaded):
             cause = "weights of a compiled model; save those of the model before torch.compile"
-        raise RunError(
-            f"weights in {source} do not fit: {', '.join(wrong[:LISTED])}{more}", cause=cause
-        )
+        raise RunError(f"weights in {source} do not fit: {', '.join(wrong)}", cause=cause)
+
+
+def _first(texts: list[str]) -> list[str]:
+    """Return the first texts, and how many more there are."""
+    more = len(texts) - LISTED
+    return [*texts[:LISTED], f"{more} more of this kind"] if more > 0 else texts
 
 
 def on_meta_device(create: Callable[[], nn.Module]) -> nn.Module:

@@ -46,7 +46,8 @@ def read_config(description: Mapping[str, Any], tensors: Collection[str]) -> Ber
         raise RunError("a BERT with tie_word_embeddings = False", expected="True")
     return BertConfig(
         activation=ACTIVATION_OF[description.get("hidden_act", "gelu")],
-        pooler=any(name.endswith("pooler.dense.weight") for name in tensors),
+        pooler=any(name.endswith("pooler.dense.weight") for name in tensors)
+        or not (tensors or masked_words),  # a configuration alone
         masked_words=masked_words,
         **{name: description[key] for name, key in SETTING_NAMES.items() if key in description},
     )

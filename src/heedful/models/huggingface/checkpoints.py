@@ -77,16 +77,22 @@ def load_pretrained(
 
 
 def load_meta_model(directory: Path, *, allow_pickle: bool = False) -> nn.Module:
-    """Return a checkpoint's model without weights, on the meta device; see `load_pretrained`."""
-    architecture, config, _ = _open(directory, allow_pickle)
+    """Return a checkpoint's model without weights, on the meta device; see `load_pretrained`.
+
+    A configuration alone is enough.
+    """
+    architecture, config, _ = _open(directory, allow_pickle, needs_weights=False)
     return on_meta_device(lambda: architecture.model(config))
 
 
-def _open(directory: Path, allow_pickle: bool) -> tuple[Architecture, Any, dict[str, Tensor]]:
+def _open(
+    directory: Path, allow_pickle: bool, *, needs_weights: bool = True
+) -> tuple[Architecture, Any, dict[str, Tensor]]:
     """Return a checkpoint's architecture, its configuration, and its memory-mapped tensors."""
     description = read_json(directory / "config.json")
     architecture = _architecture(description, directory)
-    tensors = mapped_tensors(directory, allow_pickle)
+    has_weights = any(path.suffix in (".safetensors", ".bin") for path in directory.iterdir())
+    tensors = mapped_tensors(directory, allow_pickle) if has_weights or needs_weights else {}
     try:
         config = architecture.format.read_config(description, tensors)
     except (ArgumentError, TypeError, KeyError) as error:
