@@ -9,8 +9,7 @@ out of means.
 not padding). In causal attention the query at that key attends only to itself, so it has no choice.
 NaN excludes such queries from means.
 
-A statistic is updated with the blocks of a map in any order. It can be merged with a statistic of
-other blocks of the same map. `result()` returns its value.
+A statistic is updated with the blocks of a map in any order. `result()` returns its value.
 
 >>> from heedful.ops.inputs import AttentionInputs
 >>> from heedful.ops.masks import Causal
@@ -60,10 +59,6 @@ class Statistic(ABC):
         """Include a block."""
 
     @abstractmethod
-    def merge(self, other: Any) -> None:
-        """Include the blocks of another statistic of the same kind and the same map."""
-
-    @abstractmethod
     def result(self) -> Any:
         """Return the value of the statistic."""
 
@@ -102,13 +97,6 @@ class RowStatistic(Statistic):
             first = min(block.queries.stop, self.last_without_choice + 1 - block.offset)
             if first > start:
                 self.values[block.heads, start:first] = torch.nan
-
-    def merge(self, other: RowStatistic) -> None:
-        """Copy the values of rows that only the other statistic has."""
-        if self.values is None:
-            self.values = other.values
-        elif other.values is not None:
-            self.values = torch.where(self.values.isnan(), other.values, self.values)
 
     def result(self) -> Tensor:
         """Return the values, (H, N)."""
@@ -333,13 +321,6 @@ class Received(Statistic):
         if self.mean:
             counts = block.allowed.queries_per_key(len(block.queries))
             self.counts[block.heads, block.columns] += counts
-
-    def merge(self, other: Received) -> None:
-        """Add the sums of the other statistic."""
-        if self.sums is None or self.counts is None:
-            self.sums, self.counts = other.sums, other.counts
-        elif other.sums is not None and other.counts is not None:
-            self.sums, self.counts = self.sums + other.sums, self.counts + other.counts
 
     def result(self) -> Tensor:
         """Return the values, (H, M); with `mean`, NaN for a key that no query may attend to."""
