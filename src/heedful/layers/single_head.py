@@ -88,6 +88,8 @@ class SelfAttention(nn.Module):
     (torch.Size([7, 16]), torch.Size([7, 7]), torch.Size([7, 128]))
     """
 
+    is_causal = False  # the default of `causal`
+
     def __init__(
         self,
         width: int,
@@ -153,9 +155,10 @@ class SelfAttention(nn.Module):
         x: Float[Tensor, "*batch tokens width"],
         *,
         mask: Tensor | Mask | None = None,
-        causal: bool = False,
+        causal: bool | None = None,
     ) -> Float[Tensor, "*batch tokens out"]:
         """Return the output, (…, N, width) if projected back, else as wide as the values."""
+        causal = self.is_causal if causal is None else causal
         dropout = self.dropout if self.training else 0.0
         context = attention(*self.project(x), mask=mask, causal=causal, dropout=dropout)
         return x + self.output(context) if self.residual else self.output(context)
@@ -172,58 +175,28 @@ class SelfAttention(nn.Module):
         x: Float[Tensor, "*batch tokens width"],
         *,
         mask: Tensor | Mask | None = None,
-        causal: bool = False,
+        causal: bool | None = None,
     ) -> Steps:
         """Return every intermediate result of `forward`, up to the context."""
+        causal = self.is_causal if causal is None else causal
         return steps(*self.project(x), mask=mask, causal=causal)
 
 
 class CausalAttention(SelfAttention):
     """Self-attention in which no token may attend to later tokens, with dropout on the weights.
 
+    Arguments are those of `SelfAttention`. `causal=False` in a call removes the causal mask, for
+    comparison.
+
     Sources: documents 002 and 003, after the attention chapter of Raschka's *Build a Large
     Language Model (From Scratch)*; Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.3.
-
-    Args:
-        width: of the tokens' vectors.
-        head_width: d, the width of query, key and value; default `width`.
-        bias: whether the projections have a bias.
-        dropout: probability of dropping a weight, in training mode.
 
     >>> import torch
     >>> CausalAttention(3, 2).steps(torch.rand(3, 3)).weights.count_nonzero(dim=-1)
     tensor([1, 2, 3])
     """
 
-    def __init__(
-        self, width: int, head_width: int | None = None, *, bias: bool = False, dropout: float = 0.0
-    ) -> None:
-        super().__init__(width, head_width, bias=bias, dropout=dropout)
-
-    @takes_arrays
-    def forward(
-        self,
-        x: Float[Tensor, "*batch tokens width"],
-        *,
-        mask: Tensor | Mask | None = None,
-        causal: bool = True,
-    ) -> Float[Tensor, "*batch tokens out"]:
-        """Return the context of each token, (…, N, d), computed from this and earlier tokens.
-
-        `causal=False` removes the causal mask, for comparison.
-        """
-        return super().forward(x, mask=mask, causal=causal)
-
-    @takes_arrays
-    def steps(
-        self,
-        x: Float[Tensor, "*batch tokens width"],
-        *,
-        mask: Tensor | Mask | None = None,
-        causal: bool = True,
-    ) -> Steps:
-        """Return every intermediate result of `forward`, up to the context."""
-        return super().steps(x, mask=mask, causal=causal)
+    is_causal = True
 
 
 def _check_residual(residual: bool, width: int, out: int) -> None:

@@ -88,7 +88,7 @@ class AttentionInputs(NamedTuple):
         )
 
     def of_heads(self, heads: slice | Tensor) -> AttentionInputs:
-        """Select query heads, by a slice or indices, and repeat key heads that several of them use."""
+        """Select query heads, by a slice or indices; repeat key heads that several of them use."""
         group = len(self.query) // len(self.key)
         if isinstance(heads, slice) and heads == ALL and group == 1:
             return self
