@@ -245,7 +245,7 @@ def draw_losses(directory: Path, path: Path) -> Path | None:
     if not losses.steps:
         return None
     make_directory(path.parent)
-    return save(loss_curve(*losses), path)
+    return save(loss_curve(losses), path)
 
 
 def losses_from(metrics: list[dict[str, Any]]) -> Losses:

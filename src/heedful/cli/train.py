@@ -126,7 +126,10 @@ def train(
         files = files if pairs in (None, DATES) else (str(pairs),)
         if watch_file is not None or options["watch"] is not None:
             options["watch"] = read_text(options["watch"], watch_file, "text of --watch")
-        changes = _merged(read_toml(config) if config else {}, _changes(options))
+        # merged before they are checked, since some settings are valid only together
+        changes = read_toml(config) if config else {}
+        for section, settings in _changes(options).items():
+            changes[section] = changes.get(section, {}) | settings
         if resume and has_plan(out):
             origin = {"preset": preset_name, "include": include}
             with terminal.report_lost_output(out), lock_run(out):
@@ -236,15 +239,6 @@ def _changes(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
     changes["model"].pop("vocabulary", None)  # --vocabulary belongs to the tokenizer
     return changes
-
-
-def _merged(*changes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Merge changes before they are checked, since some settings are valid only together."""
-    merged: dict[str, dict[str, Any]] = {}
-    for change in changes:
-        for section, settings in change.items():
-            merged.setdefault(section, {}).update(settings)
-    return merged
 
 
 def _resumed_plan(

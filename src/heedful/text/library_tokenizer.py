@@ -31,34 +31,6 @@ class Span(NamedTuple):
     end: int
 
 
-def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
-    """Return the lengths of one or two texts after truncation, which shortens the longer one first.
-
-    Args:
-        lengths: the number of tokens of each text, without special tokens.
-        room: the maximum number of tokens of all texts, without special tokens.
-
-    Raises:
-        ArgumentError: `room` is less than one token per text.
-
-    >>> truncated_lengths([7], 5), truncated_lengths([7, 2], 5), truncated_lengths([7, 4], 5)
-    ([5], [3, 2], [3, 2])
-    """
-    if room < len(lengths):
-        raise ArgumentError(
-            f"room for {max(room, 0)} tokens beside the special tokens",
-            expected=f"{len(lengths)} or more",
-            cause="a context that is too short for a text with its special tokens",
-        )
-    if sum(lengths) <= room:
-        return list(lengths)
-    if len(lengths) == 1:
-        return [room]
-    shorter = min(*lengths, room // 2)
-    longer = room - shorter
-    return [longer, shorter] if lengths[0] > lengths[1] else [shorter, longer]
-
-
 def split_ids(ids: Sequence[int], room: int) -> list[Sequence[int]]:
     """Split the tokens of a text into parts of `room` tokens; the last may be shorter.
 
@@ -116,7 +88,7 @@ class LibraryTokenizer(Tokenizer):
         Raises:
             ArgumentError: `max_tokens` is too small for one token of each text.
         """
-        encoding, _ = self._encode_pair(text, second, max_tokens)
+        encoding = self._encode_pair(text, second, max_tokens)
         return Inputs(encoding.ids, encoding.type_ids)
 
     def contexts(self, text: str, room: int) -> list[Inputs]:
@@ -131,28 +103,31 @@ class LibraryTokenizer(Tokenizer):
         self, text: str, second: str | None = None, *, max_tokens: int | None = None
     ) -> list[Span | None]:
         """Return the characters of each token of `inputs`; None for special tokens."""
-        encoding, lengths = self._encode_pair(text, second, max_tokens)
-        # `sequence_ids` would be None if the first text of a pair has one token
-        texts = iter([text for text, length in enumerate(lengths) for _ in range(length)])
-        tokens = zip(encoding.special_tokens_mask, encoding.offsets, strict=True)
-        return [None if is_special else Span(next(texts), *span) for is_special, span in tokens]
+        encoding = self._encode_pair(text, second, max_tokens)
+        tokens = zip(encoding.sequence_ids, encoding.offsets, strict=True)
+        return [None if number is None else Span(number, *span) for number, span in tokens]
 
     def _encode_text(self, text: str) -> tokenizers.Encoding:
         return self._library.encode(valid_unicode(text), add_special_tokens=False)
 
     def _encode_pair(
         self, text: str, second: str | None, max_tokens: int | None
-    ) -> tuple[tokenizers.Encoding, list[int]]:
-        """Return the encoding with special tokens, and each text's length after truncation."""
-        encodings = [self._encode_text(part) for part in (text, second) if part is not None]
-        lengths = [len(encoding) for encoding in encodings]
+    ) -> tokenizers.Encoding:
+        """Return the encoding of a text or a pair, truncated, with special tokens."""
+        texts = [valid_unicode(part) for part in (text, second) if part is not None]
         if max_tokens is not None:
-            special = self._library.num_special_tokens_to_add(second is not None)
-            lengths = truncated_lengths(lengths, max_tokens - special)
-            for encoding, length in zip(encodings, lengths, strict=True):
-                encoding.truncate(length)
-        first, *rest = encodings
-        return self._library.post_process(first, rest[0] if rest else None), lengths
+            room = max_tokens - self._library.num_special_tokens_to_add(second is not None)
+            if room < len(texts):
+                raise ArgumentError(
+                    f"room for {max(room, 0)} tokens beside the special tokens",
+                    expected=f"{len(texts)} or more",
+                    cause="a context that is too short for a text with its special tokens",
+                )
+            self._library.enable_truncation(max_tokens)
+        try:
+            return self._library.encode(*texts)
+        finally:
+            self._library.no_truncation()
 
     def _write(self, path: Path) -> None:
         with atomic_write(path) as file:
