@@ -79,8 +79,8 @@ def test_steps_have_the_numbers_of_the_model(cli, model):
         torch.testing.assert_close(numbers_of_step, numbers[0])
     assert "Head 3 of 4" in cli(text, *where)[1]
     assert "Layer 1 of 2" in cli(text, *where, "--query", "p")[1]
-    refused(cli(text, "--model", model, "--layer", 2), "layer 0 to 1")
-    refused(cli(text, "--model", model, "--head", 4), "head 0 to 3")
+    refused(cli(text, "--model", model, "--layer", 2), "layer 2", "0 to 1")
+    refused(cli(text, "--model", model, "--head", 4), "head 4", "0 to 3")
     refused(cli("one " * 30, "--model", model), "context of 40")
 
 

@@ -6,6 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from rich.filesize import decimal
+
 from heedful.errors import ArgumentError
 from heedful.layers.option_names import GATE_NAMES
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
@@ -96,9 +98,9 @@ def check_memory(config: Config, settings: TrainSettings, device: str, processes
     needed, available = memory(config, settings, processes), machine_memory(device)
     if available is not None and needed > available:
         raise ArgumentError(
-            f"training needs about {readable_size(needed)} of memory, for {parameters(config):,} "
+            f"training needs about {decimal(needed)} of memory, for {parameters(config):,} "
             f"parameters and a batch of {settings.batch:,} × {config.context_length:,} tokens",
-            expected=f"at most the {readable_size(available)} of "
+            expected=f"at most the {decimal(available)} of "
             f"{'this machine' if device == 'cpu' else device}",
             remedy="try a smaller --width, --layers, --vocabulary, --context-length or --batch",
         )
@@ -117,15 +119,3 @@ def machine_memory(device: str) -> int | None:
     with suppress(OSError, ValueError):  # the file contains "max" if there is no limit
         available = min(available, int(CGROUP.read_text()))
     return available
-
-
-def readable_size(size: float) -> str:
-    """Format a number of bytes with its unit.
-
-    >>> readable_size(1_234_000_000), readable_size(5 * 10**21)
-    ('1.2 GB', '5e+09 TB')
-    """
-    unit, name = next(
-        ((u, n) for u, n in ((10**12, "TB"), (10**9, "GB")) if size >= u), (10**6, "MB")
-    )
-    return f"{size / unit:.3g} {name}" if size >= 1e3 * unit else f"{size / unit:.1f} {name}"
