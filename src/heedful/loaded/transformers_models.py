@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,9 +148,13 @@ def _table_lengths(model: nn.Module) -> Iterator[int]:
 def greedy_output(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
     """Generate greedily from a model's inputs, and return ids (1, N) without the end token."""
     ids = model.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=MAX_TARGET)
+    return ids[:, :-1] if ids.shape[1] > 1 and int(ids[0, -1]) in end_ids(model) else ids
+
+
+def end_ids(model: Any) -> frozenset[int]:
+    """Return the ids of the tokens that end a text."""
     end = model.generation_config.eos_token_id
-    ends = end if isinstance(end, list) else [end]
-    return ids[:, :-1] if ids.shape[1] > 1 and int(ids[0, -1]) in ends else ids
+    return frozenset(() if end is None else end if isinstance(end, Sequence) else (end,))
 
 
 def open_transformers(

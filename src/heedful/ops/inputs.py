@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from heedful.ops.indexing import ALL, of_heads
-from heedful.ops.masks import Causal, Combined, Mask, Window
+from heedful.ops.mask_base import parts_of
+from heedful.ops.masks import Causal, Mask, Window
 
 MASKED_SCORE = -1e30  # its exp is 0, like that of −inf; but its product with 0 is not NaN
 # Number of scores computed at once. 8 MB on a CPU: smaller blocks need more operations, and larger
@@ -66,8 +67,7 @@ class AttentionInputs(NamedTuple):
         more queries than keys, it is the mask's offset, if that is set (0 for torch's `is_causal`).
         """
         _, N, M = self.shape
-        parts = self.mask.parts if isinstance(self.mask, Combined) else (self.mask,)
-        offsets = [part.offset for part in parts if isinstance(part, Causal | Window)]
+        offsets = [p.offset for p in parts_of(self.mask) if isinstance(p, Causal | Window)]
         explicit = [offset for offset in offsets if offset is not None]
         return explicit[0] if N > M and explicit else M - N
 
