@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -62,7 +63,8 @@ over_heads_option = click.option(
 )
 
 
-class TableOptions(NamedTuple):
+@dataclass(frozen=True)
+class TableOptions:
     """The options that select the rows of the table, and the form of the output."""
 
     sort: str | None

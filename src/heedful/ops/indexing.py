@@ -123,7 +123,8 @@ def check_integers(name: str, **numbers: object) -> None:
 def check_index(name: str, index: int, size: int) -> int:
     """Return the index; raise `ArgumentError` unless 0 ≤ index < size."""
     if not 0 <= index < size:
-        raise ArgumentError(f"{name} {index}", expected=f"0 to {size - 1}" if size else "none")
+        expected = f"0 to {size - 1}" if size > 1 else "0, the only one" if size else "none"
+        raise ArgumentError(f"{name} {index}", expected=expected)
     return index
 
 

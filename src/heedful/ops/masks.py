@@ -34,7 +34,7 @@ from heedful.ops.indexing import (
     intersection,
     of_heads,
 )
-from heedful.ops.mask_base import Mask, parts_of, with_fields
+from heedful.ops.mask_base import Combined, Mask, with_fields
 
 
 @dataclass(frozen=True)
@@ -321,7 +321,8 @@ def is_built_in(mask: Mask) -> bool:
     >>> is_built_in(Ahead()), is_built_in(Causal() & Ahead())
     (False, False)
     """
-    return all(type(part) in KINDS for part in parts_of(mask))
+    parts = mask.parts if isinstance(mask, Combined) else (mask,)
+    return all(type(part) in KINDS for part in parts)
 
 
 def _within(first: int, end: int, shape: Shape) -> range:

@@ -114,18 +114,19 @@ class LibraryTokenizer(Tokenizer):
         self, text: str, second: str | None, max_tokens: int | None
     ) -> tokenizers.Encoding:
         """Return the encoding of a text or a pair, truncated, with special tokens."""
-        texts = [valid_unicode(part) for part in (text, second) if part is not None]
+        texts = 1 if second is None else 2
         if max_tokens is not None:
             room = max_tokens - self._library.num_special_tokens_to_add(second is not None)
-            if room < len(texts):
+            if room < texts:
                 raise ArgumentError(
                     f"room for {max(room, 0)} tokens beside the special tokens",
-                    expected=f"{len(texts)} or more",
+                    expected=f"{texts} or more",
                     cause="a context that is too short for a text with its special tokens",
                 )
             self._library.enable_truncation(max_tokens)
         try:
-            return self._library.encode(*texts)
+            pair = None if second is None else valid_unicode(second)
+            return self._library.encode(valid_unicode(text), pair)
         finally:
             self._library.no_truncation()
 
