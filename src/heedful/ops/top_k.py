@@ -56,8 +56,8 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest scores of each row in descending order, and their indices.
 
     Among equal scores, lower indices come first; masked scores are in any order. torch.topk returns
-    equal scores in any order. So rows with equal scores among the k + 1 largest are sorted again,
-    in full: topk can have skipped a lower index only if the last two of these are equal.
+    any of several equal scores. So rows with equal scores among the k + 1 largest are sorted in
+    full, by a stable sort.
     """
     more, indices = scores.topk(min(k + 1, scores.shape[-1]), dim=-1)
     values, indices = more[..., :k], indices[..., :k]
