@@ -36,16 +36,19 @@ class SimpleSelfAttention(nn.Module):
             [0.5058, 0.6050, 0.7447]])
     """
 
+    scale: float | None = 1.0  # of the scores; None: 1/√d
+    is_causal = False  # the default of `causal`
+
     @takes_arrays
     def forward(
         self,
         x: Float[Tensor, "*batch tokens width"],
         *,
         mask: Tensor | Mask | None = None,
-        causal: bool = False,
+        causal: bool | None = None,
     ) -> Float[Tensor, "*batch tokens width"]:
         """Return for each token the mean of all tokens, weighted by their similarity."""
-        return attention(*self.project(x), mask=mask, causal=causal, scale=1.0)
+        return attention(*self.project(x), mask=mask, causal=bool(causal), scale=self.scale)
 
     @takes_arrays
     def project(self, x: Float[Tensor, "*batch tokens width"]) -> Heads:
@@ -58,13 +61,14 @@ class SimpleSelfAttention(nn.Module):
         x: Float[Tensor, "*batch tokens width"],
         *,
         mask: Tensor | Mask | None = None,
-        causal: bool = False,
+        causal: bool | None = None,
     ) -> Steps:
         """Return every intermediate result of `forward`, up to the context."""
-        return steps(*self.project(x), mask=mask, causal=causal, scale=1.0)
+        causal = self.is_causal if causal is None else causal
+        return steps(*self.project(x), mask=mask, causal=causal, scale=self.scale)
 
 
-class SelfAttention(nn.Module):
+class SelfAttention(SimpleSelfAttention):
     """Self-attention with learned projections to query, key and value.
 
     Sources: documents 001 (Pahwa), section 5.2, and 002, part 2; Vaswani et al. 2017
@@ -88,7 +92,7 @@ class SelfAttention(nn.Module):
     (torch.Size([7, 16]), torch.Size([7, 7]), torch.Size([7, 128]))
     """
 
-    is_causal = False  # the default of `causal`
+    scale = None
 
     def __init__(
         self,
@@ -168,18 +172,6 @@ class SelfAttention(nn.Module):
         """Return query and key (…, N, d), and value (…, N, v), of each token."""
         check_tokens(x, self.query.in_features, axes=(2, 3))
         return Heads(self.query(x), self.key(x), self.value(x))
-
-    @takes_arrays
-    def steps(
-        self,
-        x: Float[Tensor, "*batch tokens width"],
-        *,
-        mask: Tensor | Mask | None = None,
-        causal: bool | None = None,
-    ) -> Steps:
-        """Return every intermediate result of `forward`, up to the context."""
-        causal = self.is_causal if causal is None else causal
-        return steps(*self.project(x), mask=mask, causal=causal)
 
 
 class CausalAttention(SelfAttention):
