@@ -156,14 +156,14 @@ def shell(title: str, entry: Path, styles: Sequence[Path], view: str = "") -> tu
         "style-src 'unsafe-inline'; img-src blob: data:; connect-src 'none'; base-uri 'none'; "
         "form-action 'none'"
     )
-    style = LATE + "".join(sheet.read_text("utf-8") for sheet in styles)
+    style = "".join(sheet.read_text("utf-8") for sheet in styles)
     begin = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<link rel="icon" href="data:,">\n<title>{html.escape(title)}</title>\n'
-        f'<style>{style}</style></head>\n<body><div id="heedful" data-view="{html.escape(view)}">'
-        f'<p class="starting">{STARTING}</p></div>\n'
+        f'<style>{LATE}</style></head>\n<body><div id="heedful" data-view="{html.escape(view)}">'
+        f'<p class="starting">{STARTING}</p></div>\n<style>{style}</style>\n'
     )
     end = f'<script type="module">{script}</script></body></html>\n'
     # the title may contain surrogates, from a file name that is not valid UTF-8
