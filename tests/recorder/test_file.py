@@ -303,11 +303,11 @@ def test_a_flipped_bit_is_detected_when_its_call_is_used(tmp_path):
 CUT = """
 import os, sys, heedful
 loaded, used = heedful.load(sys.argv[1]), heedful.load(sys.argv[1])
-other = heedful.load(sys.argv[1])
-calls, images = [*used], [call.key_picture for call in used]
+calls = [*used]
 used[0].summary()
 uses = [lambda: loaded[0], lambda: loaded.tokens, lambda: loaded.save(sys.argv[1] + ".copy"),
-        used[0].weights, used[0].summary, used[0].top, lambda: used[1].weights(0, [1], [2]),
+        used[0].weights, used[0].summary, lambda: used[0].top(1),
+        lambda: used[1].weights(0, [1], [2]),
         lambda: used[0].masked_cells((1, 1), 0), lambda: used.sequences[1][0]]
 os.truncate(sys.argv[1], int(sys.argv[2]))
 for use in uses:
