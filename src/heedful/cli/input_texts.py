@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heedful.cli.options import refuse
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, printable
 
 if TYPE_CHECKING:
     from heedful.loaded import LoadedModel
@@ -85,6 +85,11 @@ def refuse_with_recording(source: Path | str, **options: Any) -> None:
     refuse(f"needs a model; {source} is a recording, whose text is fixed.", **options)
 
 
+def note(line: object) -> None:
+    """Print a line on standard error; control characters become visible signs."""
+    click.echo(printable(str(line)), err=True)
+
+
 @contextmanager
 def notices(*kinds: type[Warning]) -> Iterator[None]:
     """Print warnings of these kinds on standard error; hide all other `UserWarning`s."""
@@ -92,7 +97,7 @@ def notices(*kinds: type[Warning]) -> Iterator[None]:
         warnings.simplefilter("ignore", UserWarning)
         for kind in kinds:
             warnings.simplefilter("always", kind)
-        warnings.showwarning = lambda message, *_, **__: click.echo(message, err=True)
+        warnings.showwarning = lambda message, *_, **__: note(message)
         yield
 
 

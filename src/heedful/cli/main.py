@@ -11,11 +11,12 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import click
 
 import heedful
-from heedful.errors import ArgumentError, HeedfulError
+from heedful.errors import ArgumentError, HeedfulError, printable
 from heedful.processes import LostProcessError, OtherProcessError
 from heedful.torchrun import (
     await_termination,
@@ -76,12 +77,27 @@ def heedful_command() -> None:
     """Train small transformers, and look inside the attention of any PyTorch model."""
 
 
+class _Terminal:
+    """Standard output as a terminal shows it: control characters in texts become visible signs."""
+
+    def __init__(self, stream: Any) -> None:
+        self.rich_proxied_file = stream  # rich writes here: its control characters are its own
+
+    def write(self, text: str) -> int:
+        return self.rich_proxied_file.write(printable(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit with its status."""
     # OpenMP's threads spin while they wait. If another program needs a core, the spinning makes
     # training several times slower. Spinning less costs a fifth of the speed on an idle machine.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if sys.stdout and sys.stdout.isatty():
+        sys.stdout = _Terminal(sys.stdout)
     status = run(arguments)
     try:
         sys.stdout.flush()
@@ -97,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _print_error(message: str, status: int = 1) -> int:
     """Print an error, unless standard error is closed; return the exit status."""
     with suppress(OSError):
-        print(f"heedful: {error_prefix()}{message}", file=sys.stderr)
+        print(printable(f"heedful: {error_prefix()}{message}"), file=sys.stderr)
     return status
 
 
@@ -105,7 +121,7 @@ def _print_once(line: str, status: int) -> int:
     """Print a line in only one of torchrun's processes; return the exit status."""
     if is_reporter():
         with suppress(OSError):
-            print(line, file=sys.stderr)
+            print(printable(line), file=sys.stderr)
     else:
         await_termination()
     return status

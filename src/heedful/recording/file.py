@@ -91,7 +91,7 @@ def _texts_from_data(header: dict[str, Any]) -> Texts:
 def _images_from_data(header: dict[str, Any], tensors: Mapping[str, Tensor]) -> Images:
     described = header["images"]
     count = sum(name.startswith(f"{IMAGE}.") for name in tensors)
-    pixels = [tensors[f"{IMAGE}.{i}"] for i in range(count)]
+    pixels = [tensors[f"{IMAGE}.{i}"].clone() for i in range(count)]  # for use without checks
     patches = [Patches(*fields) for fields in described["patches"]]
     patches = [cut._replace(before=tuple(cut.before)) for cut in patches]
     size = None if described["seen"] is None else tuple(described["seen"])
@@ -239,7 +239,7 @@ def _indices_as_data(indices: Tensor, name: str, tensors: dict[str, Tensor]) -> 
 
 def _indices(data: list[int] | str, tensors: dict[str, Tensor]) -> Tensor:
     if isinstance(data, str):
-        return tensors[data]
+        return tensors[data].clone()
     first, end = data
     return torch.arange(first, end, device="cpu")
 

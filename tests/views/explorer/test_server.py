@@ -43,12 +43,12 @@ class Model:
 
 
 @contextmanager
-def running(model=None, generation=lambda catalogue: None):
+def running(model=None, generation=lambda catalogue: None, recording=None):
     """Run an explorer of one recording on a free port; yield it and its port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-        catalogue = Catalogue({"one": small_recordings.of_gpt()})
+        catalogue = Catalogue({"one": recording or small_recordings.of_gpt()})
         explorer = Explorer(Handlers(catalogue), port, model, generation(catalogue))
         server = uvicorn.Server(
             uvicorn.Config(explorer.app, log_level="critical", lifespan="off", ws="none")
@@ -314,3 +314,15 @@ def test_ctrl_c_ends_the_server_during_a_job():
     assert process.returncode in (-signal.SIGINT, 1, 130)
     assert "Fatal" not in errors
     assert "ERROR" not in errors
+
+
+def test_a_truncated_recording_is_reported_and_the_server_continues(tmp_path):
+    path = small_recordings.of_gpt().save(tmp_path / "r.safetensors")
+    with running(recording=load(path)) as served:
+        browser = Browser(*served)
+        assert browser.status(ROW) == 200
+        os.truncate(path, 5000)
+        for request in (ROW, "/ask/small?call=0.0.0", "/ask/scores?call=0.0.1"):
+            status, text, _ = browser.request(request)
+            assert (status, b"r.safetensors was truncated" in text) == (400, True)
+        assert browser.status("/ask/about") == 200

@@ -262,7 +262,6 @@ class Handlers:
         call = self.catalogue.call(*indices)
         if len(heads) * len(queries) * call.shape[2] <= WHOLE_ROWS:
             return []
-        call.checked_inputs()
         jobs = [
             self._job(("sums", indices, head, queries), lambda head=head: Sums(call, head, queries))
             for head in heads
