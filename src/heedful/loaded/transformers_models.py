@@ -13,9 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import HeedfulError, RunError
+from heedful.files import read_json
 from heedful.loaded.loaded_model import LoadedModel, ModelInputs
 from heedful.loaded.truncation import check_length, check_not_empty, room_for_text
+from heedful.models.size import check_layers
 from heedful.text.library_tokenizer import Span
+from heedful.text.loading import check_growth
 from heedful.text.tokenizer import valid_unicode
 from heedful.token_names import piece
 
@@ -229,9 +232,9 @@ def library_errors(task: str) -> Iterator[None]:
     """Turn the library's errors into one-line `RunError`s ("transformers cannot {task}: …")."""
     try:
         yield
-    except (HeedfulError, Warning):  # Warning: Python may be set to raise warnings as errors
+    except (HeedfulError, Warning, KeyboardInterrupt):  # warnings may be set to raise errors
         raise
-    except Exception as error:  # also errors of safetensors, json and torch
+    except BaseException as error:  # also errors of safetensors and torch, and panics of Rust
         message = textwrap.shorten(str(error), MAX_MESSAGE, placeholder=" …")
         raise RunError(
             f"transformers cannot {task}: {type(error).__name__}: {message}",
@@ -250,6 +253,12 @@ def import_transformers(directory: Path) -> Any:
             expected="a run, a GPT-2, a BERT or a Llama; transformers loads any other model",
             remedy="pip install 'transformers>=5.0'",
         ) from error
+    for path in directory.glob("*.json"):  # the library would create or read things without limit
+        content = read_json(path)
+        if path.name == "config.json":
+            check_layers(content, directory)
+        elif path.name == "tokenizer.json":
+            check_growth(content, path)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     return transformers

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from heedful.errors import RunError
 from heedful.layers.option_names import GATE_NAMES
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 Config = GPTConfig | BertConfig | Seq2SeqConfig
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # contains the memory limit of a container, in bytes
 SPARE = 1 << 24  # numbers that a model may have besides its weights: small position tables
-MAX_BLOCKS = 1000  # maximum number of blocks of a model without weights
+MAX_BLOCKS = 1000  # maximum number of blocks of a model of transformers, or without weights
+LAYERS = re.compile("(layers?|depths?)$")  # settings that count blocks
 
 
 def check_size(config: Config, tensors: Mapping[str, Tensor] | None, directory: Path) -> None:
@@ -36,13 +38,34 @@ def check_size(config: Config, tensors: Mapping[str, Tensor] | None, directory: 
     else:
         most, stored = len(tensors), sum(tensor.numel() for tensor in tensors.values())
     count = parameters(config) + _position_numbers(config)
-    if blocks(config) > most or count > 2 * stored + SPARE:
+    modules = blocks(config) + getattr(config, "convolution", 0)
+    if modules > most or count > 2 * stored + SPARE:
         raise RunError(
-            f"{directory}/config.json describes {blocks(config):,} blocks and {count:,} numbers",
+            f"{directory}/config.json describes {modules:,} blocks and {count:,} numbers",
             expected="no more than its weights, or without weights the memory, can hold: "
             f"{most:,} tensors of {stored:,} numbers",
             cause="a damaged file, or a config.json of another model than the weights",
         )
+
+
+def check_layers(description: Any, directory: Path) -> None:
+    """Raise a `RunError` if the `config.json` of any architecture names more than `MAX_BLOCKS`.
+
+    The transformers library creates all layers before it compares sizes with the weights.
+    """
+    parts = [("", description)]
+    while parts:
+        name, value = parts.pop()
+        if isinstance(value, dict):
+            parts += value.items()
+        elif isinstance(value, list):
+            parts += [(name, entry) for entry in value]
+        elif isinstance(value, int) and value > MAX_BLOCKS and LAYERS.search(name):
+            raise RunError(
+                f"{directory}/config.json has {name} = {value:,}",
+                expected=f"at most {MAX_BLOCKS:,}",
+                cause="a damaged file",
+            )
 
 
 def _position_numbers(config: Config) -> int:

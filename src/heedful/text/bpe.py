@@ -20,6 +20,7 @@ import numpy as np
 from heedful.errors import ArgumentError
 from heedful.text.library_tokenizer import LibraryTokenizer
 from heedful.text.sources import split_text
+from heedful.text.tiktoken_encoding import original_ids
 from heedful.text.tokenizer import check_vocabulary, valid_unicode
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class BPETokenizer(LibraryTokenizer):
         """Return the ids of a text, (T,) uint32; releases the GIL."""
         if self._tiktoken is None:
             return super().encode_array(text)
-        return self._tiktoken.encode_to_numpy(valid_unicode(text), disallowed_special=())
+        return original_ids(self._tiktoken, text)
 
 
 class RobertaTokenizer(BPETokenizer):

@@ -23,7 +23,12 @@ from heedful.files.checksums import checksum_of_file, digits
 from heedful.files.run_identity import TOKENIZER, check_same_run
 from heedful.text.bpe import BPETokenizer, SentencePieceTokenizer, is_sentencepiece
 from heedful.text.characters import CharacterTokenizer
-from heedful.text.tiktoken_encoding import TiktokenTokenizer, encoding_from, open_encoding
+from heedful.text.tiktoken_encoding import (
+    MAX_IDS,
+    TiktokenTokenizer,
+    encoding_from,
+    open_encoding,
+)
 from heedful.text.tokenizer import ENVELOPE, FILE_NAME, VERSION, Tokenizer, tokenizer_file
 from heedful.text.wordpiece import WordPieceTokenizer, wordpiece_library
 
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
 
 CONFIG = "tokenizer_config.json"
 WORDS = "vocab.txt"
+MAX_GROWTH = 100
 NORMALISING = {  # setting of transformers → attribute of the normaliser in `tokenizers`
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
@@ -99,6 +105,7 @@ def _from_file(path: Path) -> Tokenizer:
         if isinstance(about, dict) and isinstance(about.get("model"), dict):
             import tokenizers
 
+            check_growth(about, path)
             return _from_library(path, tokenizers.Tokenizer.from_file(str(path)))
     except RunError:
         raise
@@ -111,6 +118,26 @@ def _from_file(path: Path) -> Tokenizer:
     )
 
 
+def check_growth(about: Any, path: Path) -> None:
+    """Raise a `RunError` if a `tokenizer.json` may make a text over `MAX_GROWTH` times longer.
+
+    Replacements can follow each other: nine, each by ten characters, make one character 10⁹.
+    """
+    parts = [about.get(name) for name in ("normalizer", "pre_tokenizer", "decoder")]
+    growth = 1
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict):
+            growth *= max(1, len(str(part.get("content", ""))))
+        parts += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    if growth > MAX_GROWTH:
+        raise RunError(
+            f"{path} has replacements that may make a text {growth:,} times longer",
+            expected=f"at most {MAX_GROWTH} times",
+            cause="a damaged file",
+        )
+
+
 def _from_envelope(about: dict[str, Any]) -> Tokenizer:
     """Return a tokenizer from heedful's own format."""
     if about[ENVELOPE] != VERSION:
@@ -121,6 +148,8 @@ def _from_envelope(about: dict[str, Any]) -> Tokenizer:
         return CharacterTokenizer(about["characters"])
     if about["kind"] != TiktokenTokenizer.kind:
         raise ArgumentError(f"an unknown kind of tokenizer, {about['kind']!r}")
+    if about.get("size", 0) > MAX_IDS:
+        raise ArgumentError(f"{about['size']:,} ids", expected=f"at most {MAX_IDS:,}")
     ids = np.arange(about["size"]) if "size" in about else np.array(about["ids"])
     return TiktokenTokenizer(encoding_from(about["encoding"], about["carried"]), ids)
 

@@ -5,6 +5,7 @@ A tensor's data is read when it is used, so a checkpoint of any size opens at on
 
 from __future__ import annotations
 
+import pickle
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -91,6 +92,12 @@ def _load_pickle(path: Path) -> dict[str, Tensor]:
         content = torch.load(
             path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
         )
+    except pickle.UnpicklingError as error:  # torch's message advises to load the file unsafely
+        raise RunError(
+            f"{path} has more than tensors and plain containers, or is damaged",
+            expected="a model's state_dict, saved by torch.save",
+            remedy="use safetensors; heedful never runs the code in a pickle",
+        ) from error
     except Exception as error:  # unpickling a damaged file may raise anything
         raise read_error(path, error, remedy="download it again") from error
     is_tensors = isinstance(content, dict) and all(
