@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -16,6 +17,7 @@ from heedful.errors import HeedfulError, RunError
 from heedful.files import read_json
 from heedful.loaded.loaded_model import LoadedModel, ModelInputs
 from heedful.loaded.truncation import check_length, check_not_empty, room_for_text
+from heedful.models.huggingface.tensor_files import pickle_error
 from heedful.models.size import check_layers
 from heedful.text.library_tokenizer import Span
 from heedful.text.loading import check_growth
@@ -161,7 +163,7 @@ def open_transformers(
 ) -> LoadedTransformers:
     """Load the model and tokenizer in a directory; raise a `RunError` if a part is missing."""
     library = import_transformers(directory)
-    with library_errors(f"open {directory}"):
+    with library_errors(f"open {directory}", directory):
         tokenizer = read_tokenizer(library, directory)
         config = from_pretrained(library.AutoConfig, directory)
         family = model_class(library, config)
@@ -228,13 +230,15 @@ def read_model(family: Any, directory: Path, device: torch.device, allow_pickle:
 
 
 @contextmanager
-def library_errors(task: str) -> Iterator[None]:
+def library_errors(task: str, directory: Path | None = None) -> Iterator[None]:
     """Turn the library's errors into one-line `RunError`s ("transformers cannot {task}: …")."""
     try:
         yield
     except (HeedfulError, Warning, KeyboardInterrupt):  # warnings may be set to raise errors
         raise
     except BaseException as error:  # also errors of safetensors and torch, and panics of Rust
+        if directory is not None and isinstance(error, pickle.UnpicklingError):
+            raise pickle_error(directory) from error
         message = textwrap.shorten(str(error), MAX_MESSAGE, placeholder=" …")
         raise RunError(
             f"transformers cannot {task}: {type(error).__name__}: {message}",

@@ -187,7 +187,7 @@ def open_vision(
 ) -> LoadedVision:
     """Load the model, its image processor and, if there is one, its tokenizer."""
     library = import_transformers(directory)
-    with library_errors(f"open {directory}"):
+    with library_errors(f"open {directory}", directory):
         config = from_pretrained(library.AutoConfig, directory)
         processor = from_pretrained(library.AutoImageProcessor, directory)
         has_text = any(directory.glob("tokenizer*.json")) or any(directory.glob("vocab.*"))

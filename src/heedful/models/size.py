@@ -72,8 +72,9 @@ def _position_numbers(config: Config) -> int:
     """Return the numbers in tables of positions that are computed, not loaded."""
     if isinstance(config, BertConfig) or getattr(config, "positions", "") == "learned":
         return 0
-    is_rotary = isinstance(config, GPTConfig) and config.positions == "rotary"
-    return 2 * config.context_length * (config.width_of_heads if is_rotary else config.width)
+    if isinstance(config, GPTConfig) and config.positions == "rotary":
+        return 2 * config.context_length * config.width_of_heads
+    return 2 * config.context_length * config.width
 
 
 def parameters(config: Config) -> int:

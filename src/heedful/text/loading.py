@@ -17,6 +17,7 @@ from heedful.files import (
     read_checked_json,
     read_error,
     read_json,
+    read_small,
     write_json,
 )
 from heedful.files.checksums import checksum_of_file, digits
@@ -187,6 +188,8 @@ def _open_library(directory: Path) -> tokenizers.Tokenizer | None:
         return None
     config = _read_config(directory)
     try:
+        for path in (words,) if is_words else (vocabulary, merges):
+            read_small(path)  # raises an error for a file that is too large
         if is_words:  # one piece per line; `_apply_normalisation` sets `lowercase` later
             ids = models.WordPiece.read_file(str(words))
             return wordpiece_library(ids, unknown=_special_names(directory).get("unk"))

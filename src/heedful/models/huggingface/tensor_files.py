@@ -6,6 +6,7 @@ A tensor's data is read when it is used, so a checkpoint of any size opens at on
 from __future__ import annotations
 
 import pickle
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -87,17 +88,24 @@ def _load_safetensors(path: Path) -> dict[str, Tensor]:
         raise read_error(path, error, remedy="download it again") from error
 
 
+def pickle_error(path: Path) -> RunError:
+    """Return the error for a pickle that is not loaded, in which torch advises to run its code."""
+    return RunError(
+        f"a pickle in {path} has more than tensors and plain containers, or is damaged",
+        expected="a model's state_dict, saved by torch.save",
+        remedy="use safetensors; heedful never runs the code in a pickle",
+    )
+
+
 def _load_pickle(path: Path) -> dict[str, Tensor]:
     try:  # files of torch before 1.6 are not zip archives, and cannot be memory-mapped
-        content = torch.load(
-            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the age of the pickle
+            content = torch.load(
+                path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+            )
     except pickle.UnpicklingError as error:  # torch's message advises to load the file unsafely
-        raise RunError(
-            f"{path} has more than tensors and plain containers, or is damaged",
-            expected="a model's state_dict, saved by torch.save",
-            remedy="use safetensors; heedful never runs the code in a pickle",
-        ) from error
+        raise pickle_error(path) from error
     except Exception as error:  # unpickling a damaged file may raise anything
         raise read_error(path, error, remedy="download it again") from error
     is_tensors = isinstance(content, dict) and all(
