@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -17,7 +16,7 @@ from heedful.errors import HeedfulError, RunError
 from heedful.files import read_json
 from heedful.loaded.loaded_model import LoadedModel, ModelInputs
 from heedful.loaded.truncation import check_length, check_not_empty, room_for_text
-from heedful.models.huggingface.tensor_files import pickle_error
+from heedful.models.huggingface.tensor_files import is_refusal, pickle_error
 from heedful.models.size import check_layers
 from heedful.text.library_tokenizer import Span
 from heedful.text.loading import check_growth
@@ -237,7 +236,7 @@ def library_errors(task: str, directory: Path | None = None) -> Iterator[None]:
     except (HeedfulError, Warning, KeyboardInterrupt):  # warnings may be set to raise errors
         raise
     except BaseException as error:  # also errors of safetensors and torch, and panics of Rust
-        if directory is not None and isinstance(error, pickle.UnpicklingError):
+        if directory is not None and is_refusal(error):
             raise pickle_error(directory) from error
         message = textwrap.shorten(str(error), MAX_MESSAGE, placeholder=" …")
         raise RunError(

@@ -5,7 +5,6 @@ A tensor's data is read when it is used, so a checkpoint of any size opens at on
 
 from __future__ import annotations
 
-import pickle
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
@@ -88,25 +87,30 @@ def _load_safetensors(path: Path) -> dict[str, Tensor]:
         raise read_error(path, error, remedy="download it again") from error
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Return whether torch refused to unpickle a file; its message advises to run the code."""
+    return type(error).__name__ == "UnpicklingError"
+
+
 def pickle_error(path: Path) -> RunError:
-    """Return the error for a pickle that is not loaded, in which torch advises to run its code."""
+    """Return the error for a pickled file that is refused."""
     return RunError(
-        f"a pickle in {path} has more than tensors and plain containers, or is damaged",
+        f"a pickled file in {path} has more than tensors and plain containers, or is damaged",
         expected="a model's state_dict, saved by torch.save",
-        remedy="use safetensors; heedful never runs the code in a pickle",
+        remedy="use safetensors; heedful never runs the code in pickled files",
     )
 
 
 def _load_pickle(path: Path) -> dict[str, Tensor]:
     try:  # files of torch before 1.6 are not zip archives, and cannot be memory-mapped
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the age of the pickle
+            warnings.simplefilter("ignore")  # about the age of the format
             content = torch.load(
                 path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
             )
-    except pickle.UnpicklingError as error:  # torch's message advises to load the file unsafely
-        raise pickle_error(path) from error
     except Exception as error:  # unpickling a damaged file may raise anything
+        if is_refusal(error):
+            raise pickle_error(path) from error
         raise read_error(path, error, remedy="download it again") from error
     is_tensors = isinstance(content, dict) and all(
         isinstance(tensor, Tensor) for tensor in content.values()
