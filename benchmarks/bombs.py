@@ -3,7 +3,7 @@
     python benchmarks/bombs.py
 
 Each command must answer in one line and exit with status 1 or 2, without a traceback or "please
-report", in 500 MB and one second more of processor time than `heedful describe` of an intact run.
+report", in 500 MB and one second more of processor time than `heedful describe` of the run.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def pickle_error(path: Path) -> RunError:
     """Return the error for a pickled file that is refused."""
     return RunError(
         f"a pickled file in {path} has more than tensors and plain containers, or is damaged",
-        expected="a model's state_dict, saved by torch.save",
+        expected="a model's state_dict",
         remedy="use safetensors; heedful never runs the code in pickled files",
     )
 
