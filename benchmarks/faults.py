@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from bombs import bombs
 from faulty_commands import closed_outputs, refused_second, refused_settings
 from faulty_processes import killed_together
 from timing import Turns, machine
@@ -138,6 +139,7 @@ def rows(
     yield "a closed output or terminal", closed_outputs(place, texts[0])
     yield "impossible values", refused_settings(place, texts[0])
     yield "a text that changed or is missing", changed_texts(place, texts[0])
+    yield "bombs in small files", bombs(old, texts[0], place)
 
 
 def show(name: str, counts: Counter[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import reprlib
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -135,6 +136,7 @@ def run(arguments: Sequence[str]) -> int:
     arguments = [*options, *arguments[end:]]
     command = next((word for word in arguments[:1] if word in COMMANDS), "")
     try:
+        _check_unicode(arguments)
         if command and not _is_shared(command, options):
             _check_single_process(command)
         status = heedful_command(arguments, prog_name="heedful", standalone_mode=False)
@@ -164,6 +166,20 @@ def run(arguments: Sequence[str]) -> int:
             raise
         return _print_error(message)
     return status if isinstance(status, int) else 0
+
+
+def _check_unicode(arguments: Sequence[str]) -> None:
+    """Raise an error for an argument that is not UTF-8: it cannot be printed or stored in JSON."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise ArgumentError(
+                f"{argument!r} is not UTF-8",
+                expected="names and texts in UTF-8",
+                cause="a file of a system with another encoding",
+                remedy="rename the file, or convert the text",
+            ) from error
 
 
 def _is_shared(command: str, options: Sequence[str]) -> bool:
@@ -198,6 +214,8 @@ def _usage_line(error: click.UsageError, command: str) -> str:
 def _error_line(error: Exception) -> str:
     if isinstance(error, HeedfulError):
         return str(error)
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"cannot use {reprlib.repr(str(error.filename))}: {error.strerror}"
     message = " ".join(f"{type(error).__name__}: {error}".split())
     if isinstance(error, MemoryError) or re.search("allocate memory|out of memory", message):
         return f"not enough memory ({message}); reduce the model, the batch or the text"

@@ -10,7 +10,7 @@ import click
 
 from heedful.cli.input_texts import file_option, read_text
 from heedful.cli.options import json_option
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, TextError
 
 if TYPE_CHECKING:
     from heedful.text import Tokenizer
@@ -45,6 +45,8 @@ def tokenize(
     text = read_text(text, file)
     tokenizer = _tokenizer(name, vocabulary, text)
     tokens = tokenizer.encode(text)
+    if not tokens:
+        raise TextError("a text without tokens", expected="more than white space")
     pieces = tokenizer.pieces(tokens)
     ids = [_original_id(tokenizer, token) for token in tokens]
     summary: dict[str, int | str] = {

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.errors import RunError, SaveError
 from heedful.files.atomic import atomic_write, read_error
 from heedful.files.checksums import Checksums, checksum_of
+from heedful.files.small_files import parse_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -105,7 +106,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         )
     try:
         with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("heedful", "{}"))
+            about = parse_json((file.metadata() or {}).get("heedful", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
     except (SafetensorError, ValueError, OSError) as error:
         raise read_error(path, error) from error
@@ -133,7 +134,7 @@ def check_replaceable(path: Path, kind: str) -> None:
     Raises:
         SaveError: the path exists and is not of this kind.
     """
-    if path.exists() and not (path.is_file() and (description(path) or {}).get("format") == kind):
+    if path.exists() and (description(path) or {}).get("format") != kind:
         raise SaveError(
             f"{path} exists and is not a {kind}",
             expected=f"the name of a new file, or a {kind}, which is replaced",
@@ -148,6 +149,8 @@ def description(path: Path) -> dict[str, Any] | None:
         the description; empty if another program wrote the file or its header is truncated; None
         if this is not a safetensors file.
     """
+    if not path.is_file():  # opening a pipe would wait for its writer
+        return None
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         begin = file.read(1)
@@ -155,7 +158,7 @@ def description(path: Path) -> dict[str, Any] | None:
             return None
         header = begin + file.read(length - 1)
     try:
-        about = json.loads(json.loads(header)["__metadata__"]["heedful"])
+        about = parse_json(parse_json(header)["__metadata__"]["heedful"])
     except (ValueError, LookupError, TypeError):
         return {}
     return about if isinstance(about, dict) else {}

@@ -11,7 +11,7 @@ from torch import nn
 
 from heedful.configuration import Configuration, nearest
 from heedful.errors import ArgumentError, RunError
-from heedful.files import load_tensors, write_checked_json
+from heedful.files import load_tensors, read_tensors, write_checked_json
 from heedful.files.run_identity import RUN, check_same_run, read_config
 from heedful.files.sharded import latest_checkpoint, load_sharded, read_metadata
 from heedful.models.bert import Bert, BertConfig
@@ -27,6 +27,7 @@ from heedful.models.parameters import (
     shapes_of,
 )
 from heedful.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from heedful.models.size import check_size
 from heedful.processes import Processes
 
 FAMILIES: dict[str, tuple[type[Configuration], Callable[[Any], nn.Module]]] = {
@@ -83,6 +84,7 @@ def load_model(
     if checkpoint == "last":
         prefix = "model."
         tensors = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+    check_size(config, tensors, directory)
     model = on_meta_device(lambda: family(config))
     check_fit(shapes_of(parameters_of(model)), shapes_of(tensors), directory)
     return assign_parameters(model, lambda name: tensors[name].to(dtype, copy=True)).eval()
@@ -94,6 +96,8 @@ def meta_model(directory: Path, *, allow_pickle: bool = False) -> nn.Module:
     if not is_heedful(description):
         return load_meta_model(directory, allow_pickle=allow_pickle)
     config, family = _parse(description, directory / "config.json")
+    weights = directory / CHECKPOINTS["best"]
+    check_size(config, read_tensors(weights)[0] if weights.is_file() else None, directory)
     return on_meta_device(lambda: family(config))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from heedful.errors import ArgumentError
 from heedful.files import atomic_write
-from heedful.text.tokenizer import Tokenizer, valid_unicode
+from heedful.text.tokenizer import Tokenizer, encoding_errors, valid_unicode
 
 if TYPE_CHECKING:
     import tokenizers
@@ -65,9 +65,10 @@ class LibraryTokenizer(Tokenizer):
 
     def encode_array(self, text: str) -> np.ndarray:
         """Return the ids of a text, (T,) uint32, without special tokens; releases the GIL."""
-        [encoding] = self._library.encode_batch_fast(
-            [valid_unicode(text)], add_special_tokens=False
-        )
+        with encoding_errors():
+            [encoding] = self._library.encode_batch_fast(
+                [valid_unicode(text)], add_special_tokens=False
+            )
         return np.array(encoding.ids, np.uint32)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
@@ -108,7 +109,8 @@ class LibraryTokenizer(Tokenizer):
         return [None if number is None else Span(number, *span) for number, span in tokens]
 
     def _encode_text(self, text: str) -> tokenizers.Encoding:
-        return self._library.encode(valid_unicode(text), add_special_tokens=False)
+        with encoding_errors():  # `encode` would hold the GIL
+            return self._library.encode_batch([valid_unicode(text)], add_special_tokens=False)[0]
 
     def _encode_pair(
         self, text: str, second: str | None, max_tokens: int | None

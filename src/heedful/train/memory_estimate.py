@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
-from pathlib import Path
-
 from rich.filesize import decimal
 
 from heedful.errors import ArgumentError
 from heedful.layers.option_names import GATE_NAMES
-from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
+from heedful.models import BertConfig, Seq2SeqConfig
+from heedful.models.size import Config, blocks, hidden, machine_memory, parameters
 from heedful.train.settings import TrainSettings
-
-Config = GPTConfig | BertConfig | Seq2SeqConfig
-CGROUP = Path("/sys/fs/cgroup/memory.max")  # contains the memory limit of a container, in bytes
 
 
 def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
@@ -30,6 +24,7 @@ def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
         settings: the batch size and the optimizer.
         processes: the number of processes that train the model together.
 
+    >>> from heedful.models import GPTConfig
     >>> gpt2 = GPTConfig(vocabulary=50257, width=768, layers=12, heads=12)
     >>> round(memory(gpt2, TrainSettings(batch=12)) / 1e9, 1)
     4.2
@@ -38,7 +33,7 @@ def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
     states = 4.0 * all_parameters / (processes if settings.shard else 1)
     if settings.optimizer == "muon":
         states += 2 * min(all_parameters, 1 << 29)
-    stored = 9 * width + (4 if config.activation in GATE_NAMES else 2) * _hidden(config)
+    stored = 9 * width + (4 if config.activation in GATE_NAMES else 2) * hidden(config)
     if getattr(config, "qk_norm", False):
         stored += 6 * width
     if getattr(config, "attention_dropout", config.dropout):  # scores, weights, dropped weights
@@ -47,40 +42,7 @@ def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
         stored += 7 * width
     logits = 3 * config.vocabulary * (0.15 if isinstance(config, BertConfig) else 1.0)
     tokens = -(-settings.batch // processes) * config.context_length
-    return round(4 * (states + tokens * (_blocks(config) * stored + logits)))
-
-
-def parameters(config: Config) -> int:
-    """Return the number of a model's parameters, without norms, biases and other small parts.
-
-    >>> parameters(GPTConfig(vocabulary=50257, width=768, layers=12, heads=12))
-    123532032
-    """
-    width = config.width
-    head = getattr(config, "head_width", None) or width // config.heads
-    heads = config.heads + (getattr(config, "kv_heads", None) or config.heads)
-    matrices = 3 if config.activation in GATE_NAMES else 2
-    block = 2 * width * heads * head + matrices * width * _hidden(config)
-    if isinstance(config, BertConfig):
-        rows = config.vocabulary + config.context_length + config.segments + width
-    elif isinstance(config, Seq2SeqConfig):
-        cross = 4 * width * (_blocks(config) - config.layers)
-        rows = config.vocabulary * (1 + (not config.shared) + (not config.tied)) + cross
-    else:
-        positions = config.context_length if config.positions == "learned" else 0
-        rows = config.vocabulary * (1 + (not config.tied)) + positions
-    return rows * width + _blocks(config) * block
-
-
-def _hidden(config: Config) -> int:
-    return config.hidden or 4 * config.width
-
-
-def _blocks(config: Config) -> int:
-    """Return the number of blocks; in an encoder–decoder, of both parts together."""
-    if isinstance(config, Seq2SeqConfig):
-        return config.layers + (config.decoder_layers or config.layers)
-    return config.layers
+    return round(4 * (states + tokens * (blocks(config) * stored + logits)))
 
 
 def check_memory(config: Config, settings: TrainSettings, device: str, processes: int = 1) -> None:
@@ -106,16 +68,3 @@ def check_memory(config: Config, settings: TrainSettings, device: str, processes
         )
 
 
-def machine_memory(device: str) -> int | None:
-    """Return the bytes of memory of a GPU, or of the machine (or container); None if unknown."""
-    if device.startswith("cuda"):
-        import torch
-
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    try:
-        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
-        return None
-    with suppress(OSError, ValueError):  # the file contains "max" if there is no limit
-        available = min(available, int(CGROUP.read_text()))
-    return available

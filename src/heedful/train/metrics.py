@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import RunError
-from heedful.files import atomic_write, save_errors
+from heedful.files import atomic_write, parse_json, save_errors
 from heedful.files.checksums import digits
 from heedful.files.run_identity import RUN, config_entry
 from heedful.train.run_files import WATCHED
@@ -150,14 +150,24 @@ def read_metrics(path: Path) -> list[Line]:
             break
         body = match[1] + b"}" if match else line
         checksum = zlib.crc32(body, checksum)
-        if match is None or checksum != int(match[2], 16):
+        parsed = _parse(body)
+        if match is None or parsed is None or checksum != int(match[2], 16):
             raise RunError(
                 f"line {number} of {path} is damaged, or a line before it is lost",
                 cause="a damaged file, or one of another version of heedful",
                 remedy="remove the file: training can be resumed without it",
             )
-        lines.append(json.loads(body))
+        lines.append(parsed)
     return lines
+
+
+def _parse(body: bytes) -> Line | None:
+    """Return a line; None if it is not a JSON object with a step."""
+    try:
+        line = parse_json(body)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) and isinstance(line.get("step"), int) else None
 
 
 def _checksum_of_run(path: Path) -> int:

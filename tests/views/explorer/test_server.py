@@ -326,3 +326,38 @@ def test_a_truncated_recording_is_reported_and_the_server_continues(tmp_path):
             status, text, _ = browser.request(request)
             assert (status, b"r.safetensors was truncated" in text) == (400, True)
         assert browser.status("/ask/about") == 200
+
+
+class SlowTokenizer:
+    """A tokenizer that needs without end for some texts, as a pattern in its file may."""
+
+    def __init__(self):
+        self.end = threading.Event()
+
+    def encode(self, text):
+        if "aaa" in text:
+            self.end.wait(60)
+        return [0]
+
+
+def test_a_text_that_is_not_tokenized_in_time_is_refused_and_delays_nothing(monkeypatch):
+    monkeypatch.setattr("heedful.views.explorer.server.READ_LIMIT", 0.5)
+    model = Model()
+    model.tokenizer = SlowTokenizer()
+    with running(model) as served:
+        browser, answers = Browser(*served), []
+
+        def post(text):
+            answers.append(browser.request("/record", "POST", f'["{text}"]'.encode())[:2])
+
+        stuck = threading.Thread(target=post, args=["aaa"])
+        stuck.start()
+        assert browser.request(ROW)[0] == 200  # the thread of `post` still waits
+        assert not answers
+        stuck.join()
+        post("b")  # the thread that tokenizes is still busy
+        model.tokenizer.end.set()
+        assert [status for status, _ in answers] == [400, 400]
+        assert all(b"tokenizing" in text for _, text in answers)
+        time.sleep(0.1)
+        assert browser.request("/record", "POST", b'["b"]')[0] == 200

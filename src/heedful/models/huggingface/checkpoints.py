@@ -25,6 +25,7 @@ from heedful.models.parameters import (
     parameters_of,
     shapes_of,
 )
+from heedful.models.size import check_size
 
 
 class Architecture(NamedTuple):
@@ -90,6 +91,7 @@ def _open(directory: Path, allow_pickle: bool) -> tuple[Architecture, Any, dict[
         config = architecture.format.read_config(description, tensors)
     except (ArgumentError, TypeError, KeyError) as error:
         raise _config_error(directory, error) from error
+    check_size(config, tensors, directory)
     return architecture, config, tensors
 
 

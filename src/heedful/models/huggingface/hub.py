@@ -46,6 +46,7 @@ def model_directory(
                 cause="a directory of the same name as a model on the hub",
                 remedy="omit the revision, or start in another directory",
             )
+        _check_regular(path)
         return path
     name = path.as_posix()
     if path.is_file():
@@ -64,6 +65,15 @@ def model_directory(
     if allow_pickle and not any(directory.glob("*.safetensors")):
         directory = _download(name, revision, (*DESCRIPTIONS, *_weights(PICKLED)))
     return directory
+
+
+def _check_regular(directory: Path) -> None:
+    """Raise a `RunError` for a pipe or a device, which might be read without an end."""
+    for path in directory.iterdir():
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise RunError(
+                f"{path} is a pipe or a device", expected="a model's directory with regular files"
+            )
 
 
 def _weights(name: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ A tensor's data is read when it is used, so a checkpoint of any size opens at on
 
 from __future__ import annotations
 
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -86,12 +87,30 @@ def _load_safetensors(path: Path) -> dict[str, Tensor]:
         raise read_error(path, error, remedy="download it again") from error
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Return whether torch refused to unpickle a file; its message advises to run the code."""
+    return type(error).__name__ == "UnpicklingError"
+
+
+def pickle_error(path: Path) -> RunError:
+    """Return the error for a pickled file that is refused."""
+    return RunError(
+        f"a pickled file in {path} has more than tensors and plain containers, or is damaged",
+        expected="a model's state_dict",
+        remedy="use safetensors; heedful never runs the code in pickled files",
+    )
+
+
 def _load_pickle(path: Path) -> dict[str, Tensor]:
     try:  # files of torch before 1.6 are not zip archives, and cannot be memory-mapped
-        content = torch.load(
-            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the age of the format
+            content = torch.load(
+                path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+            )
     except Exception as error:  # unpickling a damaged file may raise anything
+        if is_refusal(error):
+            raise pickle_error(path) from error
         raise read_error(path, error, remedy="download it again") from error
     is_tensors = isinstance(content, dict) and all(
         isinstance(tensor, Tensor) for tensor in content.values()

@@ -31,6 +31,8 @@ STATUSES: dict[type[HeedfulError], int] = {RefusedError: 503, FaultError: 500}
 GONE = 499  # status if the browser has closed the connection
 BODY_LIMIT = 2_000_000  # bytes
 HOST = "127.0.0.1"
+READ_LIMIT = 5.0  # seconds to tokenize a typed text
+SLOW = f"tokenizing the text takes more than {READ_LIMIT:g} seconds; expected a shorter text"
 GRACE = 2  # seconds for responses in progress when the server ends
 POLL = 0.1  # seconds between two checks whether the browser still waits
 
@@ -59,6 +61,7 @@ class Explorer:
         if generation is not None:
             handlers.generation = generation.about
         watched = no_work if generation is None else generation.work
+        self.reader = Worker()
         self.worker = Worker(handlers.background.work, watched=watched)
         routes = [
             Route("/", self._page),
@@ -102,6 +105,8 @@ class Explorer:
         texts = _texts(body)
         if texts is None:
             return PlainTextResponse("expected a JSON list of one or two texts", 400)
+        if not await self._is_tokenized(texts):
+            return PlainTextResponse(SLOW, 400)
         return await self._respond(request, lambda: self._add_recording(texts))
 
     def _add_recording(self, texts: list[str]) -> bytes:
@@ -126,8 +131,29 @@ class Explorer:
         action = request.path_params["action"]
         if action not in ACTIONS:
             return PlainTextResponse("no such action", 404)
-        body = await _body(request)
-        return await self._respond(request, lambda: self.generation.do(action, _json(body)))
+        fields = _json(await _body(request))
+        prompt = fields.get("prompt") if isinstance(fields, dict) else None
+        if isinstance(prompt, str) and not await self._is_tokenized([prompt]):
+            return PlainTextResponse(SLOW, 400)
+        return await self._respond(request, lambda: self.generation.do(action, fields))
+
+    async def _is_tokenized(self, texts: list[str]) -> bool:
+        """Tokenize typed texts in a thread of its own; return False after `READ_LIMIT` seconds.
+
+        A pattern in the files of a tokenizer may take hours. The thread cannot be ended; until it
+        ends, further texts are refused, and all other requests are answered.
+        """
+        tokenizer = getattr(self.model, "tokenizer", None)
+        if tokenizer is None:
+            return True
+        work = self.reader.submit(lambda: [tokenizer.encode(text) for text in texts])
+        future = asyncio.wrap_future(work)
+        done, _ = await asyncio.wait([future], timeout=READ_LIMIT)
+        if done:
+            future.exception()  # the worker, which tokenizes the text again, reports it
+        else:
+            future.cancel()
+        return bool(done)
 
     async def _respond(self, request: HTTPRequest, work: Any) -> Response:
         """Run the work in the worker thread; return its result, or its error in one line."""
