@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
-import socket
+import math
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 import uvicorn
@@ -20,6 +20,7 @@ from starlette.routing import Route
 from heedful.errors import HeedfulError, RunError
 from heedful.views.explorer.access import Guard
 from heedful.views.explorer.catalogue import Catalogue, title_of
+from heedful.views.explorer.connections import HOST, TimedProtocol, listening
 from heedful.views.explorer.generation import ACTIONS, Generation, recording_file
 from heedful.views.explorer.handlers import ENDPOINTS, Handlers
 from heedful.views.explorer.jobs import FaultError, RefusedError, Worker, no_work
@@ -30,19 +31,22 @@ from heedful.views.explorer.request import Request
 STATUSES: dict[type[HeedfulError], int] = {RefusedError: 503, FaultError: 500}
 GONE = 499  # status if the browser has closed the connection
 BODY_LIMIT = 2_000_000  # bytes
-HOST = "127.0.0.1"
 GRACE = 2  # seconds for responses in progress when the server ends
+NewAddress = Callable[..., str]  # `Explorer.new_address`
 POLL = 0.1  # seconds between two checks whether the browser still waits
+CONNECTIONS = 1000  # further requests are refused
+TOKENIZING = 5.0  # seconds for the tokens of a typed text
 
 
 class Explorer:
-    """The web application; `app` is its ASGI application, `secret` grants access.
+    """The web application; `app` is its ASGI application.
 
     Args:
         handlers: the handlers of a catalogue.
         port: the port of the server.
         model: a loaded model that records texts typed into the page.
         generation: a generation that the page controls.
+        lifetime: the seconds for which an unused address works.
     """
 
     def __init__(
@@ -51,8 +55,9 @@ class Explorer:
         port: int,
         model: Any = None,
         generation: Generation | None = None,
+        lifetime: float = math.inf,
     ) -> None:
-        self.handlers, self.model = handlers, model
+        self.handlers, self.model, self.port = handlers, model, port
         self.generation: Any = generation
         if model is not None:
             handlers.model = {"name": model.directory.name, "pairs": model.reads_pairs}
@@ -73,12 +78,20 @@ class Explorer:
                 Route("/generation/file", self._generation_file),
                 Route("/generation/{action}", self._generation_action, methods=["POST"]),
             ]
-        self.app = Guard(Starlette(routes=routes), port, secrets.token_urlsafe(24))
+        self.app = Guard(Starlette(routes=routes), port, lifetime)
 
-    @property
-    def secret(self) -> str:
-        """The secret that grants access."""
-        return self.app.secret
+    def new_address(self, on_use: Callable[[], object] = lambda: None) -> str:
+        """Return an address that opens the page once, and calls `on_use` when it does."""
+        return f"http://{HOST}:{self.port}/?word={self.app.new_word(on_use)}"
+
+    def server(self) -> uvicorn.Server:
+        """Return the server of the application."""
+        settings = uvicorn.Config(
+            self.app, loop="asyncio", http=TimedProtocol, ws="none", lifespan="off",
+            log_level="critical", access_log=False, proxy_headers=False, server_header=False,
+            limit_concurrency=CONNECTIONS, timeout_graceful_shutdown=GRACE,
+        )  # fmt: skip
+        return uvicorn.Server(settings)
 
     async def _page(self, request: HTTPRequest) -> Response:
         return HTMLResponse((PAGE / "index.html").read_bytes())
@@ -102,7 +115,7 @@ class Explorer:
         texts = _texts(body)
         if texts is None:
             return PlainTextResponse("expected a JSON list of one or two texts", 400)
-        return await self._respond(request, lambda: self._add_recording(texts))
+        return await self._respond(request, lambda: self._add_recording(texts), *texts)
 
     def _add_recording(self, texts: list[str]) -> bytes:
         self.handlers.catalogue.add(title_of(" · ".join(texts)), self.model.record(*texts))
@@ -126,14 +139,35 @@ class Explorer:
         action = request.path_params["action"]
         if action not in ACTIONS:
             return PlainTextResponse("no such action", 404)
-        body = await _body(request)
-        return await self._respond(request, lambda: self.generation.do(action, _json(body)))
+        fields = _json(await _body(request))
+        prompt = fields.get("prompt") if isinstance(fields, dict) else None
+        texts = [prompt] if isinstance(prompt, str) else []
+        return await self._respond(request, lambda: self.generation.do(action, fields), *texts)
 
-    async def _respond(self, request: HTTPRequest, work: Any) -> Response:
-        """Run the work in the worker thread; return its result, or its error in one line."""
-        future = self.worker.submit(work)
+    async def _check_tokens(self, request: HTTPRequest, texts: tuple[str, ...]) -> None:
+        """Raise an error if the tokenizer takes too long, in a thread of its own.
+
+        With a pattern in a checkpoint's files, a few words can take hours.
+        """
+        thread = Worker()
+        tokens = thread.submit(lambda: [self.model.tokenizer.encode(text) for text in texts])
         try:
-            data = await _unless_gone(request, future)
+            with suppress(HeedfulError):  # the worker thread reports it
+                await asyncio.wait_for(_unless_gone(request, tokens), TOKENIZING)
+        except TimeoutError as error:
+            raise RunError(
+                f"a text whose tokens take more than {TOKENIZING:g} seconds",
+                cause="a pattern in the files of the tokenizer, or a very long text",
+            ) from error
+        finally:
+            thread.shutdown(0)
+
+    async def _respond(self, request: HTTPRequest, work: Any, *texts: str) -> Response:
+        """Run the work on typed texts in the worker thread; return its result, or a line of error."""
+        try:
+            if texts:
+                await self._check_tokens(request, texts)
+            data = await _unless_gone(request, self.worker.submit(work))
         except HeedfulError as error:
             return PlainTextResponse(str(error), STATUSES.get(type(error), 400))
         if data is None:
@@ -178,50 +212,23 @@ def _json(body: str) -> Any:
 
 
 def serve(
-    catalogue: Catalogue,
-    ready: Callable[[str], None],
-    *,
-    port: int = 0,
-    model: Any = None,
-    generation: Generation | None = None,
+    catalogue: Catalogue, ready: Callable[[NewAddress], object], *, port: int = 0, **options: Any
 ) -> None:
     """Run the server until it is interrupted.
 
     Args:
         catalogue: the recordings to show.
-        ready: called with the address, once it can be opened.
+        ready: called with `Explorer.new_address`, once addresses can be opened.
         port: the port; 0 picks a free one.
-        model: a loaded model that records texts typed into the page.
-        generation: a generation that the page controls.
+        options: `model`, `generation` and `lifetime`, as for `Explorer`.
 
     Raises:
         RunError: a port that cannot be opened, for example because it is in use.
     """
-    with _listening(port) as listening:
-        bound = listening.getsockname()[1]
-        explorer = Explorer(Handlers(catalogue), bound, model, generation)
-        settings = uvicorn.Config(
-            explorer.app, log_level="critical", access_log=False, lifespan="off", ws="none",
-            proxy_headers=False, server_header=False, timeout_graceful_shutdown=GRACE,
-        )  # fmt: skip
+    with listening(port) as listener:
+        explorer = Explorer(Handlers(catalogue), listener.getsockname()[1], **options)
         try:
-            ready(f"http://{HOST}:{bound}/?word={explorer.secret}")  # the socket listens already
-            uvicorn.Server(settings).run(sockets=[listening])
+            ready(explorer.new_address)  # the socket listens already
+            explorer.server().run(sockets=[listener])
         finally:
             explorer.worker.shutdown()
-
-
-def _listening(port: int) -> socket.socket:
-    """Return a socket that listens at a port, for connections from this machine only."""
-    # without an explicit IPPROTO_TCP, asyncio leaves Nagle's algorithm on: 40 ms per small response
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((HOST, port))
-        listening.listen()
-    except OSError as error:
-        listening.close()
-        raise RunError(
-            f"port {port} ({error.strerror})", remedy="omit --port to use a free one"
-        ) from error
-    return listening
