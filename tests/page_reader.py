@@ -12,9 +12,8 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from heedful.views.explorer.catalogue import Catalogue
-from heedful.views.explorer.connections import listening
 from heedful.views.explorer.handlers import Handlers
-from heedful.views.explorer.server import Explorer
+from heedful.views.explorer.server import Explorer, listening
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # options that stop background requests of the browser to other hosts

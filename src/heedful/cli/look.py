@@ -282,14 +282,15 @@ def _open_browser(new_address: Callable[..., str]) -> bool:
     has_screen = sys.platform in ("win32", "darwin") or any(map(os.environ.get, screens))
     if not has_screen or os.environ.get("SSH_CONNECTION"):
         return False
-    with suppress(OSError, RuntimeError, webbrowser.Error):  # RuntimeError: no home directory
+    with suppress(OSError, RuntimeError):  # RuntimeError: no home directory
         descriptor, name = tempfile.mkstemp(".html", "heedful-", Path.home())  # mode 0600
         remove = partial(Path(name).unlink, missing_ok=True)
         atexit.register(remove)
         with open(descriptor, "w") as file:
             file.write(REDIRECT.format(new_address(remove)))
-        if webbrowser.open(Path(name).as_uri()):
-            return True
+        with suppress(webbrowser.Error):
+            if webbrowser.open(Path(name).as_uri()):
+                return True
         remove()
     return False
 

@@ -138,9 +138,7 @@ class LibraryTokenizer(Tokenizer):
         return [None if is_special else Span(next(texts), *span) for is_special, span in tokens]
 
     def _encode_text(self, text: str) -> tokenizers.Encoding:
-        # in contrast to `encode`, this releases the GIL
-        [encoding] = self._library.encode_batch([valid_unicode(text)], add_special_tokens=False)
-        return encoding
+        return self._library.encode(valid_unicode(text), add_special_tokens=False)
 
     def _encode_pair(
         self, text: str, second: str | None, max_tokens: int | None

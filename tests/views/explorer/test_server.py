@@ -1,5 +1,6 @@
 """The server: access control, refused requests, and errors that affect no other request."""
 
+import errno
 import http.client
 import os
 import re
@@ -21,12 +22,12 @@ from heedful.errors import TextError
 from heedful.loaded import LoadedGPT
 from heedful.models import GPT, GPTConfig
 from heedful.recording import load
+from heedful.views.explorer import server
 from heedful.views.explorer.access import Guard
 from heedful.views.explorer.catalogue import Catalogue
-from heedful.views.explorer.connections import listening
 from heedful.views.explorer.generation import Generation
 from heedful.views.explorer.handlers import ENDPOINTS, Handlers
-from heedful.views.explorer.server import BODY_LIMIT, Explorer
+from heedful.views.explorer.server import BODY_LIMIT, Explorer, listening
 from heedful.views.explorer.wire import unpacked
 
 ROW = "/ask/row?call=0.0.0&heads=0&at=3"
@@ -271,6 +272,43 @@ def test_a_request_is_cancelled_if_the_browser_disconnects(served, browser, monk
     waiting.join(10)
     assert browser.status(ROW) == 200
     assert not calls
+
+
+def test_connections_without_a_complete_request_are_closed(monkeypatch):
+    monkeypatch.setattr(server, "DEADLINE", 0.2)
+    go = threading.Event()
+    monkeypatch.setitem(ENDPOINTS, "small", lambda handlers, request: go.wait(20) and b"done")
+    with running(Model()) as (explorer, port):
+        client = Browser(explorer, port)
+        answers = []
+        slow = threading.Thread(target=lambda: answers.append(client.request("/ask/small")[:2]))
+        slow.start()
+        head = f"POST /record HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 9\r\n"
+        token = f"Authorization: Bearer {explorer.app.token}\r\n"
+        for begin in ("", "GET", head, f"{head}\r\n", f'{head}{token}\r\n["a'):
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as link:
+                link.sendall(begin.encode())
+                while link.recv(4096):  # raises TimeoutError if the connection stays open
+                    pass
+        assert not answers
+        go.set()  # a complete request waits for its response as long as this takes
+        slow.join(20)
+        assert answers == [(200, b"done")]
+
+
+def test_at_the_limit_of_open_files_connections_wait_and_one_line_is_printed(monkeypatch, capsys):
+    accept, failures = socket.socket.accept, iter(range(30))
+
+    def limited(listener):
+        if next(failures, None) is not None:
+            raise OSError(errno.EMFILE, "too many open files")
+        return accept(listener)
+
+    with running() as (explorer, port):
+        monkeypatch.setattr(socket.socket, "accept", limited)
+        assert Browser(explorer, port).status(ROW) == 200
+        assert next(failures, None) is None
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_generation(browser, tmp_path):

@@ -41,8 +41,6 @@ NO_ACCESS = (
 class Guard:
     """An ASGI application that passes allowed requests on to `app`, and refuses all others.
 
-    token: the token of the session, which grants access.
-
     Args:
         app: the guarded application.
         port: the port of the server.

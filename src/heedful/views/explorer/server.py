@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import math
+import socket
+import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from functools import cache
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from heedful.errors import HeedfulError, RunError
 from heedful.views.explorer.access import Guard
 from heedful.views.explorer.catalogue import Catalogue, title_of
-from heedful.views.explorer.connections import HOST, TimedProtocol, listening
 from heedful.views.explorer.generation import ACTIONS, Generation, recording_file
 from heedful.views.explorer.handlers import ENDPOINTS, Handlers
 from heedful.views.explorer.jobs import FaultError, RefusedError, Worker, no_work
@@ -31,11 +36,12 @@ from heedful.views.explorer.request import Request
 STATUSES: dict[type[HeedfulError], int] = {RefusedError: 503, FaultError: 500}
 GONE = 499  # status if the browser has closed the connection
 BODY_LIMIT = 2_000_000  # bytes
+HOST = "127.0.0.1"
 GRACE = 2  # seconds for responses in progress when the server ends
 NewAddress = Callable[..., str]  # `Explorer.new_address`
 POLL = 0.1  # seconds between two checks whether the browser still waits
 CONNECTIONS = 1000  # further requests are refused
-TOKENIZING = 5.0  # seconds for the tokens of a typed text
+DEADLINE = 10.0  # seconds for the headers of a request, and for its body
 
 
 class Explorer:
@@ -115,7 +121,7 @@ class Explorer:
         texts = _texts(body)
         if texts is None:
             return PlainTextResponse("expected a JSON list of one or two texts", 400)
-        return await self._respond(request, lambda: self._add_recording(texts), *texts)
+        return await self._respond(request, lambda: self._add_recording(texts))
 
     def _add_recording(self, texts: list[str]) -> bytes:
         self.handlers.catalogue.add(title_of(" · ".join(texts)), self.model.record(*texts))
@@ -139,35 +145,14 @@ class Explorer:
         action = request.path_params["action"]
         if action not in ACTIONS:
             return PlainTextResponse("no such action", 404)
-        fields = _json(await _body(request))
-        prompt = fields.get("prompt") if isinstance(fields, dict) else None
-        texts = [prompt] if isinstance(prompt, str) else []
-        return await self._respond(request, lambda: self.generation.do(action, fields), *texts)
+        body = await _body(request)
+        return await self._respond(request, lambda: self.generation.do(action, _json(body)))
 
-    async def _check_tokens(self, request: HTTPRequest, texts: tuple[str, ...]) -> None:
-        """Raise an error if the tokenizer takes too long, in a thread of its own.
-
-        With a pattern in a checkpoint's files, a few words can take hours.
-        """
-        thread = Worker()
-        tokens = thread.submit(lambda: [self.model.tokenizer.encode(text) for text in texts])
+    async def _respond(self, request: HTTPRequest, work: Any) -> Response:
+        """Run the work in the worker thread; return its result, or its error in one line."""
+        future = self.worker.submit(work)
         try:
-            with suppress(HeedfulError):  # the worker thread reports it
-                await asyncio.wait_for(_unless_gone(request, tokens), TOKENIZING)
-        except TimeoutError as error:
-            raise RunError(
-                f"a text whose tokens take more than {TOKENIZING:g} seconds",
-                cause="a pattern in the files of the tokenizer, or a very long text",
-            ) from error
-        finally:
-            thread.shutdown(0)
-
-    async def _respond(self, request: HTTPRequest, work: Any, *texts: str) -> Response:
-        """Run the work on typed texts in the worker thread; return its result, or a line of error."""
-        try:
-            if texts:
-                await self._check_tokens(request, texts)
-            data = await _unless_gone(request, self.worker.submit(work))
+            data = await _unless_gone(request, future)
         except HeedfulError as error:
             return PlainTextResponse(str(error), STATUSES.get(type(error), 400))
         if data is None:
@@ -232,3 +217,56 @@ def serve(
             explorer.server().run(sockets=[listener])
         finally:
             explorer.worker.shutdown()
+
+
+class TimedProtocol(H11Protocol):
+    """uvicorn's protocol, which also closes connections without a complete request in time."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the checks."""
+        super().connection_made(transport)
+        self.loop.call_later(DEADLINE, self._check, self.cycle)
+
+    def _check(self, previous: Any) -> None:
+        """Close the connection if it waits for the same request as at the previous check."""
+        if self.cycle is previous and self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+            self.transport.abort()
+        elif not self.transport.is_closing():
+            self.loop.call_later(DEADLINE, self._check, self.cycle)
+
+
+class Listener(socket.socket):
+    """A socket whose new connections wait while this process may open no more files."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection, or raise the error that means: try again later."""
+        try:
+            return super().accept()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            _report_open_files()  # asyncio itself would log thousands of tracebacks
+            time.sleep(0.01)  # asyncio tries again at once
+            raise BlockingIOError from error
+
+
+@cache  # one line per process
+def _report_open_files() -> None:
+    print("heedful: new connections wait, because this process has as many open files as it may "
+          "have; raise the limit with ulimit -n", file=sys.stderr)  # fmt: skip
+
+
+def listening(port: int) -> Listener:
+    """Return a socket that listens at a port, for connections from this machine only."""
+    # without an explicit IPPROTO_TCP, asyncio leaves Nagle's algorithm on: 40 ms per small response
+    listener = Listener(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise RunError(
+            f"port {port} ({error.strerror})", remedy="omit --port to use a free one"
+        ) from error
+    return listener
