@@ -39,7 +39,6 @@ BODY_LIMIT = 2_000_000  # bytes
 HOST = "127.0.0.1"
 GRACE = 2  # seconds for responses in progress when the server ends
 NewAddress = Callable[..., str]  # `Explorer.new_address`
-POLL = 0.1  # seconds between two checks whether the browser still waits
 CONNECTIONS = 1000  # further requests are refused
 DEADLINE = 10.0  # seconds for the headers of a request, and for its body
 
@@ -162,13 +161,18 @@ class Explorer:
 
 async def _unless_gone(request: HTTPRequest, future: Future) -> bytes | None:
     """Return the result of the future; None if the browser closes the connection first."""
-    result = asyncio.wrap_future(future)
-    while not result.done():
-        await asyncio.wait([result], timeout=POLL)
-        if not result.done() and await request.is_disconnected():
-            result.cancel()  # cancels the future, too
-            return None
-    return result.result()
+    result, gone = asyncio.wrap_future(future), asyncio.ensure_future(_disconnected(request))
+    await asyncio.wait([result, gone], return_when=asyncio.FIRST_COMPLETED)
+    gone.cancel()
+    if result.done():
+        return result.result()
+    result.cancel()  # cancels the future, too
+    return None
+
+
+async def _disconnected(request: HTTPRequest) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _body(request: HTTPRequest) -> str:
