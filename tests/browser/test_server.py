@@ -60,7 +60,7 @@ def test_a_file_opens_the_page(opened, served, tmp_path):
 
 def test_a_server_started_again_at_the_same_port_needs_a_new_address(opened, recordings):
     with Served({"causal": recordings["causal"]}) as server:
-        page = opened(server.address, server.origin, allowed=["403"]).page
+        page = opened(server.address, server.origin, allowed=["403", "ERR_CONNECTION"]).page
         page.get_by_role("region", name="Heads").wait_for()
         server.explorer.app.token = "of the new start"
         page.reload()
