@@ -7,22 +7,28 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from heedful.errors import RunError
-from heedful.files import read_error, read_json
+from heedful.files import load_tensors, read_error, read_json, read_tensors
 from heedful.models.huggingface.hub import PICKLED, SAFE
 
 
-def mapped_tensors(directory: Path, allow_pickle: bool = False) -> dict[str, Tensor]:
+def mapped_tensors(
+    directory: Path, allow_pickle: bool = False, verify: bool = False
+) -> dict[str, Tensor]:
     """Return all tensors by name, memory-mapped, from safetensors or, if allowed, `.bin` files.
 
-    `.bin` files are pickles, from which only tensors and plain containers are loaded.
+    `.bin` files are pickles, from which only tensors and plain containers are loaded. With
+    `verify`, all tensors are read and compared with the checksums that an export of heedful has.
     """
-    if (tensors := _single_or_shards(directory, SAFE, _load_safetensors)) is not None:
+    open_file = partial(_load_safetensors, load_tensors if verify else read_tensors)
+    if (tensors := _single_or_shards(directory, SAFE, open_file)) is not None:
         return tensors
     pickled = next((p for p in _file_and_index(directory, PICKLED) if p.exists()), None)
     if pickled is None:
@@ -76,14 +82,8 @@ def _shard_of(index: Path) -> dict[str, str]:
     return shard_of
 
 
-def _load_safetensors(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise read_error(path, error, remedy="download it again") from error
+def _load_safetensors(read: Callable[..., Any], path: Path) -> dict[str, Tensor]:
+    return dict(read(path, remedy="download or copy it again")[0])
 
 
 def _load_pickle(path: Path) -> dict[str, Tensor]:
