@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,8 +25,9 @@ def mapped_tensors(
     `.bin` files are pickles, from which only tensors and plain containers are loaded. With
     `verify`, all tensors are read and compared with the checksums that an export of heedful has.
     """
-    open_file = partial(_load_safetensors, load_tensors if verify else read_tensors)
-    if (tensors := _single_or_shards(directory, SAFE, open_file)) is not None:
+    read, advice = load_tensors if verify else read_tensors, "download or copy it again"
+    tensors = _single_or_shards(directory, SAFE, lambda path: read(path, advice)[0])
+    if tensors is not None:
         return tensors
     pickled = next((p for p in _file_and_index(directory, PICKLED) if p.exists()), None)
     if pickled is None:
@@ -80,10 +79,6 @@ def _shard_of(index: Path) -> dict[str, str]:
     if not isinstance(shard_of, dict) or any(Path(s).name != s for s in shard_of.values()):
         raise read_error(index, ValueError("no weight_map to files beside it"), "download it again")
     return shard_of
-
-
-def _load_safetensors(read: Callable[..., Any], path: Path) -> dict[str, Tensor]:
-    return dict(read(path, remedy="download or copy it again")[0])
 
 
 def _load_pickle(path: Path) -> dict[str, Tensor]:
