@@ -197,9 +197,7 @@ def plan_of(directory: Path, content: Mapping[str, Any]) -> Plan:
         settings.append(section.from_dict(content[name]))
     fields = {name: {CONTINUATION: None, **content}[name] for name in STORED_FIELDS}
     fields["sources"] = tuple(content["sources"])
-    return Plan(
-        directory, **fields, recipe=Recipe(*settings), continuation=content.get(CONTINUATION)
-    )
+    return Plan(directory, **fields, recipe=Recipe(*settings))
 
 
 def has_run(directory: Path) -> bool:
