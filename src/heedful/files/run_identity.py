@@ -78,7 +78,7 @@ def check_same_run(path: Path, entry: str, value: str | None, directory: Path) -
 def foreign_file(path: Path) -> RunError:
     """Return the error for a file that does not belong to the present state of its run."""
     return RunError(
-        f"{path} does not belong to the run that {CONFIG} and {RECIPE} describe",
+        f"{path} does not belong to the run that its directory describes",
         cause="a file of another run, of another continuation or of an earlier time, or damage",
         remedy="restore the right file, copy a run with all its files, or train again",
     )
