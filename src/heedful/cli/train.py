@@ -278,7 +278,7 @@ def _resumed_plan(
     recipe = plan.recipe.changed(changes)
     _refuse_unused(changes, recipe)
     check_supported(recipe)
-    return plan._replace(recipe=recipe)
+    return plan.continued(recipe)
 
 
 def _refuse_unused(changes: dict[str, dict[str, Any]], recipe: Recipe) -> None:

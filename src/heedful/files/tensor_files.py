@@ -76,21 +76,21 @@ def _bytes_of(tensor: Tensor) -> memoryview:
     return tensor.cpu().reshape(-1).view(torch.uint8).numpy().data
 
 
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the tensors and the description of a file; verify the file's checksums.
+def load_tensors(path: Path, remedy: str = RESTORE) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read the tensors and the description of a file; verify the file's checksums, if it has any.
 
     Raises:
-        RunError: the file is missing or damaged.
+        RunError: the file is missing or damaged; the error gives the advice `remedy`.
     """
-    tensors, about = read_tensors(path)
+    tensors, about = read_tensors(path, remedy)
     intact = is_header_intact(path)
     if intact is False or not isinstance(about, dict) or (intact is None and SUMS in about):
-        raise read_error(path, ValueError("its header is not what was written"))
-    Checksums(path, tensors, about.pop(SUMS, {}), RESTORE).check(list(tensors))
+        raise read_error(path, ValueError("its header is not what was written"), remedy)
+    Checksums(path, tensors, about.pop(SUMS, {}), remedy).check(list(tensors))
     return tensors, about
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(path: Path, remedy: str = RESTORE) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the tensors and the description of a file, without verifying checksums.
 
     Raises:
@@ -109,7 +109,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             about = parse_json((file.metadata() or {}).get("heedful", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
     except (SafetensorError, ValueError, OSError) as error:
-        raise read_error(path, error) from error
+        raise read_error(path, error, remedy) from error
 
 
 def is_header_intact(path: Path) -> bool | None:

@@ -127,7 +127,7 @@ class Training:
             if reason != "stopped":  # on a stop, scoring waits for the resumed run
                 yield from self._watch_heads(metrics, is_last=reason == "early")
             if reason or (step % self.settings.save_every == 0 and step != saved_at):
-                yield self._save()
+                yield self._save(metrics)
                 saved_at = step
             if reason:
                 yield Ended(step, reason)
@@ -276,12 +276,13 @@ class Training:
         early = self.settings.patience and self.progress.waited >= self.settings.patience
         return "early" if early else None
 
-    def _save(self) -> Saved:
+    def _save(self, metrics: Metrics) -> Saved:
         size = float(full_tensor(nn.utils.get_total_norm([p.detach() for p in self.parameters])))
         self._check_finite("norm of the weights is", size)
-        checkpoint.save(self.directory, self.model, self.optimizer, self.progress, self.processes)
         if self.progress.best_step < 0:  # no validation: the last weights are saved as the best
             self._save_weights()
+        self.progress.metrics = metrics.checksum
+        checkpoint.save(self.directory, self.model, self.optimizer, self.progress, self.processes)
         return Saved(self.progress.step)
 
     def _save_weights(self) -> None:

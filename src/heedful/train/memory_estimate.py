@@ -66,5 +66,3 @@ def check_memory(config: Config, settings: TrainSettings, device: str, processes
             f"{'this machine' if device == 'cpu' else device}",
             remedy="try a smaller --width, --layers, --vocabulary, --context-length or --batch",
         )
-
-

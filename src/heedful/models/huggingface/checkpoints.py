@@ -70,7 +70,7 @@ def load_pretrained(
 
     Weights are memory-mapped and copied one at a time.
     """
-    architecture, config, tensors = _open(directory, allow_pickle)
+    architecture, config, tensors = _open(directory, allow_pickle, verify=True)
     model = on_meta_device(lambda: architecture.model(config))
     _set_parameters(model, architecture.format.names(config), tensors, directory, dtype)
     return model.eval()
@@ -82,11 +82,13 @@ def load_meta_model(directory: Path, *, allow_pickle: bool = False) -> nn.Module
     return on_meta_device(lambda: architecture.model(config))
 
 
-def _open(directory: Path, allow_pickle: bool) -> tuple[Architecture, Any, dict[str, Tensor]]:
+def _open(
+    directory: Path, allow_pickle: bool, verify: bool = False
+) -> tuple[Architecture, Any, dict[str, Tensor]]:
     """Return a checkpoint's architecture, its configuration, and its memory-mapped tensors."""
     description = read_json(directory / "config.json")
     architecture = _architecture(description, directory)
-    tensors = mapped_tensors(directory, allow_pickle)
+    tensors = mapped_tensors(directory, allow_pickle, verify)
     try:
         config = architecture.format.read_config(description, tensors)
     except (ArgumentError, TypeError, KeyError) as error:

@@ -14,16 +14,21 @@ import torch
 from torch import Tensor
 
 from heedful.errors import RunError
-from heedful.files import read_error, read_json
+from heedful.files import load_tensors, read_error, read_json, read_tensors
 from heedful.models.huggingface.hub import PICKLED, SAFE
 
 
-def mapped_tensors(directory: Path, allow_pickle: bool = False) -> dict[str, Tensor]:
+def mapped_tensors(
+    directory: Path, allow_pickle: bool = False, verify: bool = False
+) -> dict[str, Tensor]:
     """Return all tensors by name, memory-mapped, from safetensors or, if allowed, `.bin` files.
 
-    `.bin` files are pickles, from which only tensors and plain containers are loaded.
+    `.bin` files are pickles, from which only tensors and plain containers are loaded. With
+    `verify`, all tensors are read and compared with the checksums that an export of heedful has.
     """
-    if (tensors := _single_or_shards(directory, SAFE, _load_safetensors)) is not None:
+    read, advice = load_tensors if verify else read_tensors, "download or copy it again"
+    tensors = _single_or_shards(directory, SAFE, lambda path: read(path, advice)[0])
+    if tensors is not None:
         return tensors
     pickled = next((p for p in _file_and_index(directory, PICKLED) if p.exists()), None)
     if pickled is None:
@@ -75,16 +80,6 @@ def _shard_of(index: Path) -> dict[str, str]:
     if not isinstance(shard_of, dict) or any(Path(s).name != s for s in shard_of.values()):
         raise read_error(index, ValueError("no weight_map to files beside it"), "download it again")
     return shard_of
-
-
-def _load_safetensors(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise read_error(path, error, remedy="download it again") from error
 
 
 def is_refusal(error: BaseException) -> bool:
