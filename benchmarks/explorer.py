@@ -65,20 +65,22 @@ def recorded(tokens: int, path: Path) -> None:
 class Served:
     """A running `heedful look` and the requests to it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, *arguments: str, **options: Any) -> None:
         began = time.perf_counter()
         command = "from heedful.cli import main; raise SystemExit(main())"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", command, "look", str(path), "--no-browser"],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            [sys.executable, "-c", command, "look", *arguments, "--no-browser"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+            **{"stderr": subprocess.DEVNULL, **options},
         )  # fmt: skip
         assert self.process.stdout is not None
         self.address = self.process.stdout.readline().strip()
         self.seconds = time.perf_counter() - began
         self.port = int(self.address.split(":")[2].split("/")[0])
-        token = self.address.partition("word=")[2]
         self.link = http.client.HTTPConnection("127.0.0.1", self.port)
-        self.headers = {"Cookie": f"heedful-{self.port}={token}"}
+        word = self.address.partition("word=")[2]
+        self.link.request("POST", "/session", headers={"Authorization": f"Bearer {word}"})
+        self.headers = {"Authorization": f"Bearer {self.link.getresponse().read().decode()}"}
 
     def ask(self, question: str, **words: Any) -> tuple[dict, dict]:
         """Send a request; return the header and the arrays of the response."""
@@ -118,7 +120,7 @@ class Served:
 
 @contextmanager
 def served(path: Path) -> Iterator[Served]:
-    server = Served(path)
+    server = Served(str(path))
     try:
         yield server
     finally:
@@ -231,6 +233,8 @@ def browser_part(path: Path, seconds: float) -> None:
         arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
         browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
         page = browser.new_page(viewport={"width": 1360, "height": 860})
+        token = server.headers["Authorization"].removeprefix("Bearer ")
+        page.add_init_script(f"localStorage.setItem('heedful: session', '{token}')")
         page.goto(server.address)  # a first visit, which fills caches
         wait_for_map(page)
         page.reload(wait_until="commit")

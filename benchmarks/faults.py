@@ -5,15 +5,18 @@
 Kills: runs are killed at random times and inside a write, rename or flush, while they start, resume
 or replace another run, with every optimizer and decay. If one of two processes is killed, the other
 must report it in one line. Full disk: no file may grow beyond a limit. Damage: a bit of a file is
-flipped, or the end of the file is cut off. Foreign files: a file is replaced by that of another run
-of the same shapes. Commands: a closed output or terminal, values that no machine can handle.
+flipped, or the end of the file is cut off; also of an exported checkpoint. Foreign files: a file is
+replaced by that of another run of the same shapes, or of another continuation of the run. Links: a
+file or directory of a run is a symbolic link. Commands: a closed output or terminal, values that no
+machine can handle.
 
 clear     a one-line error, and no saved data is lost
 harmless  the same numbers as without the fault, bit for bit
 silent    different numbers without a message
 lost      saved data that cannot be read any more, or an error that is not one clear line
+followed  something outside the run was written through a link
 
-Target: 0 in the last two columns.
+Target: 0 in the last three columns.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from bombs import bombs
 from faulty_commands import closed_outputs, refused_second, refused_settings
+from faulty_files import damaged_export, killed_continuations, linked, swapped
 from faulty_processes import killed_together
 from timing import Turns, machine
 from tiny_runs import (
@@ -60,7 +65,7 @@ from heedful.train import Plan, TrainSettings
 from heedful.train.plan import new_plan
 from heedful.train.run import begin, prepare_run, replace
 
-NAME = 42  # characters of the first column
+NAME = 46  # characters of the first column
 ALL_PARTS = {
     "optimizer": "muon",
     "accumulation": 2,
@@ -71,7 +76,7 @@ TOGETHER = {
     "one of two processes killed, DDP": ("--optimizer", "adamw"),
     "one of two processes killed, FSDP2": ("--shard", "--optimizer", "muon"),
 }
-KINDS = ("clear", "harmless", "silent", "lost")
+KINDS = ("clear", "harmless", "silent", "lost", "followed")
 FILES = (
     "config.json",
     "tokenizer.json",
@@ -95,13 +100,15 @@ def main() -> None:
         place = Path(folder)
         total = Counter[str]()
         for name, results in rows(place, kills, damages, rng):
+            if arguments.only not in name:
+                continue
             counts = Counter(results)
             total += counts
             show(name, counts)
         show("all", total)
         print(f"\n{time.perf_counter() - began:.0f} s; {machine()}\n")
         cost(place, 30_000_000 if arguments.quick else 100_000_000)
-    sys.exit(bool(total["silent"] or total["lost"]))
+    sys.exit(any(total[kind] for kind in ("silent", "lost", "followed")))
 
 
 def rows(
@@ -133,11 +140,24 @@ def rows(
     for name in FILES:
         others = [place / "other", place / "slower"]
         yield f"{name}, of another run", mixed(place, old, name, others)
+    yield "files of another continuation", swapped(place, old, lambda d: used(d, []), verdict)
+    seconds = duration_of(
+        lambda: trained(new_plan(place / "timed", [str(texts[0])], recipe()), begin)
+    )
+    yield (
+        "killed, continued with other settings, killed",
+        killed_continuations(place, texts[0], verdict, kills, seconds, rng),
+    )
+    for fault in (flip, cut):
+        row = f"exported checkpoint, {'a bit flipped' if fault is flip else 'cut'}"
+        yield row, damaged_export(place, fault, verdict, 2 * damages, rng)
+    yield "links in a run directory", linked(place, old)
     yield "a refused second --resume", refused_second(place, old)
     yield "a learning rate that is too high", too_high(place, texts[0])
     yield "a closed output or terminal", closed_outputs(place, texts[0])
     yield "impossible values", refused_settings(place, texts[0])
     yield "a text that changed or is missing", changed_texts(place, texts[0])
+    yield "bombs in small files", bombs(old, texts[0], place)
 
 
 def show(name: str, counts: Counter[str]) -> None:
@@ -355,6 +375,7 @@ def _arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="fewer faults: about an eighth")
+    parser.add_argument("--only", default="", help="only the rows with this in their name")
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of random times, bits and positions"
     )

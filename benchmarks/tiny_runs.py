@@ -59,13 +59,14 @@ def trained(plan: Plan, make: Callable[[Plan], Any], resume: bool = False) -> li
         training = open_training(plan, make(plan))
         if resume:
             training.restore()
+            plan.write()
         return [e.message for e in events(plan, training) if isinstance(e, Noticed)]
 
 
 def resumed(directory: Path, **changes: Any) -> list[str]:
     """Resume a run with changed settings; return the notices."""
     plan = read_plan(directory)
-    plan = plan._replace(recipe=plan.recipe.changed({"train": changes}))
+    plan = plan.continued(plan.recipe.changed({"train": changes}))
     return trained(plan, prepare_run, resume=True)
 
 

@@ -90,8 +90,8 @@ def view(recording, selection, **more):
 class Camera:
     """Opens views in a browser and saves screenshots."""
 
-    def __init__(self, browser, address, folder):
-        self.browser, self.address, self.folder = browser, address, folder
+    def __init__(self, browser, new_address, folder):
+        self.browser, self.new_address, self.folder = browser, new_address, folder
 
     def take(self, name, parameters, *, size=WIDE, buttons=(), part=None, page=None):
         """Save a picture of a view in the light and the dark theme.
@@ -105,8 +105,8 @@ class Camera:
             )  # fmt: skip
             tab = context.new_page()
             if page is None:
-                tab.goto(self.address)  # sets the cookie
-            tab.goto(f"{page or self.address.partition('?')[0]}#{urlencode(parameters, safe=',.')}")
+                tab.goto(address := self.new_address())  # stores the session
+            tab.goto(f"{page or address.partition('?')[0]}#{urlencode(parameters, safe=',.')}")
             tab.reload()
             tab.get_by_text("proved").first.wait_for()
             tab.wait_for_timeout(1500)
@@ -181,7 +181,7 @@ def generated(run):
 
 
 def address_of(texts, **options):
-    """Start a server in a thread and return its address."""
+    """Start a server in a thread and return the function that creates its addresses."""
     address = Queue()
     threading.Thread(target=serve, args=(texts, address.put), kwargs=options, daemon=True).start()
     return address.get()

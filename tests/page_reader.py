@@ -4,18 +4,16 @@ import contextlib
 import os
 import re
 import shutil
-import socket
 import threading
 import time
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 import pytest
-import uvicorn
 
 from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.handlers import Handlers
-from heedful.views.explorer.server import Explorer
+from heedful.views.explorer.server import Explorer, listening
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # options that stop background requests of the browser to other hosts
@@ -77,17 +75,19 @@ class Served:
 
     def __init__(self, recordings, model=None, generation=lambda texts: None):
         self.texts = Catalogue(recordings)
-        self._socket = socket.socket()
-        self._socket.bind(("127.0.0.1", 0))
+        self._socket = listening(0)
         port = self._socket.getsockname()[1]
         self.origin = f"http://127.0.0.1:{port}"
         self.explorer = Explorer(Handlers(self.texts), port, model, generation(self.texts))
-        self.address = f"{self.origin}/?word={self.explorer.secret}"
-        config = uvicorn.Config(self.explorer.app, log_level="error", access_log=False)
-        self._server = uvicorn.Server(config)
+        self._server = self.explorer.server()
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True
         )
+
+    @property
+    def address(self):
+        """A new address, which opens the page once."""
+        return self.explorer.new_address()
 
     def __enter__(self):
         self._thread.start()

@@ -167,7 +167,7 @@ def test_the_positions_of_a_word():
         ({"variant": "cross"}, "second text"),
         ({"memory": "b"}, "second text"),
         ({"variant": "multihead", "heads": 3}, "divides"),
-        ({"variant": "multihead", "head": 2}, "head 0 to 1"),
+        ({"variant": "multihead", "head": 2}, "head 2; expected 0 to 1"),
         ({"variant": "causal", "heads": 2}, "one head"),
         ({"head_dim": 2}, "no weights"),
         ({"dim": -1}, "1 or more"),

@@ -216,7 +216,11 @@ def test_formulas_of_tables_and_joined_heads_name_the_source():
 
 @pytest.mark.parametrize(
     ("tokens", "selection", "words"),
-    [(3, {"layer": 2}, "layer 0 to 1"), (3, {"head": 2}, "head 0 to 1"), (9, {}, "context")],
+    [
+        (3, {"layer": 2}, "layer 2; expected 0 to 1"),
+        (3, {"head": 2}, "head 2; expected 0 to 1"),
+        (9, {}, "context"),
+    ],
 )
 def test_layers_and_heads_that_do_not_exist_are_refused(tokens, selection, words):
     gpt = GPT(GPTConfig(vocabulary=9, context_length=8, width=8, heads=2, layers=2)).eval()

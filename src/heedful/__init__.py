@@ -32,17 +32,7 @@ __all__ = [
     "streaming_attention",
 ]
 
-__getattr__, _ = lazy_exports(
-    __name__,
-    {
-        "heedful.models": ["load_model"],
-        "heedful.loaded": ["open_model as open"],
-        "heedful.ops": ["attention", "masks", "positions", "steps", "streaming_attention"],
-        "heedful.recorder": ["record"],
-        "heedful.recording": ["load"],
-        "heedful.views.notebook.display": ["look"],
-    },
-)
+__getattr__, _ = lazy_exports(__name__)
 # Displays a recording in a notebook: as a table, and as the explorer's page
 register_function("in a notebook", "heedful.views.notebook.display", "bundle")
 

@@ -1,11 +1,24 @@
 """The base class of heedful's errors, and the form of their messages.
 
-Every error that heedful raises on purpose is a `HeedfulError`. Its message is one line: the
-problem and, if known, what was expected, the likely cause and the remedy. Each subclass also
+Every error that heedful raises on purpose is a `HeedfulError`. Its message is one printable line:
+the problem and, if known, what was expected, the likely cause and the remedy. Each subclass also
 inherits from a built-in error, `ValueError` or `OSError`, so that ordinary `except` clauses work.
 """
 
 from __future__ import annotations
+
+import re
+
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Replace control characters, which could change what a terminal shows, by visible signs.
+
+    >>> printable("\\x1b[31mred\\x7f")
+    '␛[31mred�'
+    """
+    return CONTROL.sub(lambda c: chr(0x2400 + ord(c[0])) if c[0] < " " else "\ufffd", text)
 
 
 class HeedfulError(Exception):
@@ -35,7 +48,7 @@ class HeedfulError(Exception):
             cause and f"likely cause: {cause}",
             remedy,
         ]
-        super().__init__(" ".join("; ".join(part for part in parts if part).split()))
+        super().__init__(printable(" ".join("; ".join(part for part in parts if part).split())))
 
 
 class ArgumentError(HeedfulError, ValueError):

@@ -1,13 +1,14 @@
 """Lazy imports: a package imports a module when one of its public names is first used.
 
 `heedful train --help` needs configurations but not torch, whose import takes a second. So a
-package lists its public names in a table and imports their modules on access (PEP 562).
+package imports the modules of its public names on access (PEP 562).
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping, Sequence
+import ast
+import importlib.util
+from collections.abc import Callable
 from typing import Any
 
 _FUNCTIONS: dict[str, tuple[str, str]] = {}
@@ -32,28 +33,32 @@ def registered_function(name: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), function)
 
 
-def lazy_exports(
-    package: str, names_by_module: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and the `__dir__` of a package.
 
-    Args:
-        package: the package's name.
-        names_by_module: the public names of each module. `old as new` exports the module's `old`
-            as `new`. No name may equal a module's name: importing the module would hide the name.
+    The lazy names are those that the package's source imports under `if TYPE_CHECKING:`, which only
+    type checkers execute. No name may equal a module's name: importing the module would hide it.
 
-    >>> get, names = lazy_exports("numbers_of", {"math": ["pi", "tau as turn"]})
-    >>> names(), get("turn") == 2 * get("pi")
-    (['pi', 'turn'], True)
-    >>> get("pie")
+    >>> get, names = lazy_exports("heedful.train")
+    >>> get("Step").__module__, "Step" in names()
+    ('heedful.train.events', True)
+    >>> get("Stop")
     Traceback (most recent call last):
-    AttributeError: module 'numbers_of' has no attribute 'pie'
+    AttributeError: module 'heedful.train' has no attribute 'Stop'
     """
-    sources = {}
-    for module, names in names_by_module.items():
-        for name in names:
-            attribute, _, alias = name.partition(" as ")
-            sources[alias or attribute] = module, attribute
+    loader: Any = importlib.util.find_spec(package).loader  # type: ignore[union-attr]
+    imports = [
+        line
+        for block in ast.parse(loader.get_source(package)).body
+        if isinstance(block, ast.If)
+        for line in block.body
+        if isinstance(line, ast.ImportFrom)
+    ]
+    sources = {
+        alias.asname or alias.name: (str(line.module), alias.name)
+        for line in imports
+        for alias in line.names
+    }
 
     def get(name: str) -> Any:
         if name not in sources:

@@ -1,6 +1,9 @@
 """Modules of the page, run by node without a browser and compared with NumPy."""
 
+import csv
+import io
 import json
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
@@ -167,3 +170,21 @@ LATE = """await (async () => {
 def test_a_late_status_of_an_earlier_text_is_ignored(computed):
     """The user replaces a token while the page fetches data of the earlier text."""
     assert computed("text/live_text.js", LATE) == [1, 3]
+
+
+def test_a_token_is_no_formula_in_a_csv_file(computed):
+    formulas = ["=1+2", "@SUM(1,2)", "+1", "-1", "-", "\t=1", "\r=1", "\n=1", '=HYPERLINK("x","y")']
+    others = ["the", " =1", "1-2", "'", "", 'a "quoted", one', "a\nb", "a=1"]
+    fields = f"{json.dumps(formulas + others)}.map(module.quoted).join()"
+    [row] = csv.reader(io.StringIO(computed("map/save.js", fields), newline=""))
+    assert row == [*(f"'{text}" for text in formulas), *others]
+
+
+def test_svg_with_any_text_is_xml(computed):
+    text = "".join(map(chr, [*range(256), 0x2028, 0xFFFE, 0xFFFF])) + "]]><b>&amp;"
+    draw = "((pen) => { pen.fillText(%s, 1, 2); return pen.text(9, 9); })(new module.SvgPen({}))"
+    svg = ET.fromstring(computed("map/svg_canvas.js", draw % json.dumps(text)))
+    [shown] = [element.text for element in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert shown.endswith("]]><b>&amp;")
+    assert {char for char in text if char.isprintable()} <= {*shown}
+    assert "␛" in shown

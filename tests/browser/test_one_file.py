@@ -145,6 +145,7 @@ def test_a_head_without_query_and_key_shows_its_small_picture(filed, monkeypatch
 
 def test_an_unsupported_question_is_an_error(filed, served):
     page = filed(served.texts)
+    assert not page.page.page.get_by_text("damaged or incomplete").count()
     with pytest.raises(Exception, match="A page in one file cannot do this"):
         page.ask("record", text="a")
 
@@ -161,3 +162,19 @@ def test_search_folds_the_case(filed):
         assert page.ask("find", call="0.0.0", axis="keys", text=text)[1]["places"].tolist() == (
             true.tolist()
         ), text
+
+
+@pytest.mark.parametrize("place", ["sha256-", 'id="numbers">', 'id="query-', "cut"])
+def test_a_damaged_page_reports_the_damage(browser, tmp_path, place):
+    path = tmp_path / "page.html"
+    one_file.write(path, Catalogue({"long": long(40)}), "a file")
+    content = bytearray(path.read_bytes())
+    if place == "cut":
+        del content[content.rindex(b"<style>") + 500 :]
+    else:
+        content[content.index(place.encode()) + 40] ^= 1
+    path.write_bytes(content)
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    page.get_by_text("damaged or incomplete").first.wait_for()
+    page.close()

@@ -144,7 +144,6 @@ def test_generate_continues_the_prompt(trained, cli):
     status, output, _ = cli(*greedy)
     assert status == 0
     assert output.startswith("Bottle 7")
-    assert cli(*greedy, "--no-cache")[1] == output
     assert json.loads(cli(*greedy, "--json")[1])["samples"] == [output[len("Bottle 7") : -1]]
     added = output[len("Bottle 7") : -1]
     stop = added[len(added) // 2 :][:2]

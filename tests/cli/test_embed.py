@@ -90,7 +90,7 @@ def test_a_zero_vector_has_no_similarity(places, cli):
     for options in (["--similar", "zero"], ["--between", "cat", "zero"]):
         status, output, error = cli("embed", places, *options)
         assert (status, output) == (1, "")
-        assert "the vector of 'zero' is all zeros" in error
+        assert "a vector of zeros" in error
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,8 @@ def test_steps_have_the_numbers_of_the_model(cli, model):
         torch.testing.assert_close(numbers_of_step, numbers[0])
     assert "Head 3 of 4" in cli(text, *where)[1]
     assert "Layer 1 of 2" in cli(text, *where, "--query", "p")[1]
-    refused(cli(text, "--model", model, "--layer", 2), "layer 0 to 1")
-    refused(cli(text, "--model", model, "--head", 4), "head 0 to 3")
+    refused(cli(text, "--model", model, "--layer", 2), "layer 2", "0 to 1")
+    refused(cli(text, "--model", model, "--head", 4), "head 4", "0 to 3")
     refused(cli("one " * 30, "--model", model), "context of 40")
 
 
@@ -121,7 +121,7 @@ def with_infinity(numbers):
         ([""], "empty"),
         (["a", "--query", "b"], "no token"),
         (["a", "--variant", "multihead", "--heads", "3"], "divides"),
-        (["a", "--head", "1"], "head 0"),
+        (["a", "--head", "1"], "head 1; expected 0, the only one"),
         (["a", "--variant", "cross", "--memory", " "], "empty"),
         (["a", "--variant", "cross"], "second text"),
         (["a", "--memory", "b"], "second text"),

@@ -1,7 +1,14 @@
 """`heedful look`: its sources, its errors, its file and its server."""
 
+import os
 import shutil
+import stat
+import subprocess
+import sys
 import webbrowser
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pytest
 import torch
@@ -103,29 +110,78 @@ def test_a_model_that_continues_texts(night, recorded, cli, monkeypatch):
 
 
 @pytest.mark.parametrize("opens", [True, False, webbrowser.Error("none")])
-def test_the_address_is_printed_whether_or_not_a_browser_opens(recorded, cli, monkeypatch, opens):
+def test_the_address_is_printed_and_a_browser_gets_a_file(
+    recorded, cli, monkeypatch, tmp_path, opens
+):
+    files = []
+
     def browser(address):
+        files.append(Path(url2pathname(urlsplit(address).path)))
+        assert files[-1].parent == home
+        assert files[-1].name.startswith("heedful-")
+        assert stat.S_IMODE(files[-1].stat().st_mode) == 0o600
+        assert 'url=http://127.0.0.1:1234/?word=w2"' in files[-1].read_text().replace(" ", "")
         if isinstance(opens, Exception):
             raise opens
         return opens
 
-    def serve(texts, ready, *, port, model, generation):
+    def serve(texts, ready, *, port, lifetime, model, generation):
         assert model is generation is None
-        ready("http://127.0.0.1:1234/?word=w")
+        assert lifetime == float("inf")  # standard input is no terminal
+        uses = []
 
+        def new_address(on_use=lambda: None):
+            uses.append(on_use)
+            return f"http://127.0.0.1:1234/?word=w{len(uses)}"
+
+        ready(new_address)
+        if files and opens is True:
+            assert files[-1].exists()
+            uses[1]()
+        assert not any(file.exists() for file in files)
+
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setattr(Path, "home", lambda: home)
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
     monkeypatch.setattr(webbrowser, "open", browser)
     monkeypatch.setattr(server, "serve", serve)
     status, output, _ = cli("look", recorded)
     assert status == 0
-    assert output.splitlines()[0] == "http://127.0.0.1:1234/?word=w"
+    assert output.splitlines()[0] == "http://127.0.0.1:1234/?word=w1"
+    assert len(files) == 1
     assert ("ssh -L 1234:127.0.0.1:1234" in output) == (opens is not True)
     assert "Ctrl-C ends the server." in output
     assert "No browser" not in cli("look", recorded, "--no-browser")[1]
     monkeypatch.setenv("SSH_CONNECTION", "1.2.3.4 5 6.7.8.9 22")
     monkeypatch.setattr(webbrowser, "open", lambda address: pytest.fail("opened"))
     assert "ssh -L 1234" in cli("look", recorded)[1]
+    home.rmdir()  # a missing home directory
+    monkeypatch.delenv("SSH_CONNECTION")
+    assert "ssh -L 1234" in cli("look", recorded)[1]
+
+
+ENTER = """
+import sys, time
+from heedful.cli.look import _on_enter
+_on_enter(lambda: print("pressed", flush=True))
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_enter_in_the_terminal_calls_the_action():
+    terminal, end = os.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", ENTER], stdin=end, stdout=subprocess.PIPE, text=True
+    ) as process:
+        for _ in range(2):
+            os.write(terminal, b"\n")
+            assert process.stdout.readline() == "pressed\n"
+        process.kill()
+    os.close(terminal)
+    os.close(end)
 
 
 def test_ctrl_c_ends_the_server(recorded, cli, monkeypatch):

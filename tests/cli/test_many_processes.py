@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from command_checks import refused
+from rich.filesize import decimal
 from small_runs import recipe, write_plan
 
 from heedful import __version__, torchrun
@@ -18,7 +19,7 @@ from heedful.cli.suggested_commands import suggestion
 from heedful.errors import ArgumentError
 from heedful.processes import Processes
 from heedful.train import new_plan, open_training, prepare_run
-from heedful.train.memory_estimate import memory, readable_size
+from heedful.train.memory_estimate import memory
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_processes_and_the_memory_of_each_are_printed(cut, processes, words, tmp
     rows = dict(describe(plan, prepared, training))
     assert words in rows["processes"]
     needed = memory(prepared.config, plan.recipe.train, processes)
-    assert readable_size(needed) in rows["memory"]
+    assert decimal(needed) in rows["memory"]
 
 
 def test_a_run_may_fit_only_when_sharded(tmp_path, monkeypatch):

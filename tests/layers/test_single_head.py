@@ -30,7 +30,7 @@ def by_numpy(layer, x, causal):
 
     query, key, value = (torch.from_numpy(project(n, x)) for n in ("query", "key", "value"))
     allowed = np.tri(x.shape[-2], dtype=bool) if causal else None
-    scale = 1.0 if isinstance(layer, SimpleSelfAttention) else None
+    scale = 1.0 if type(layer) is SimpleSelfAttention else None
     context, shares = oracle.attention(query, key, value, allowed, scale=scale)
     output = project("output", context)
     return (x + output if getattr(layer, "residual", False) else output), shares

@@ -1,9 +1,11 @@
 """Saving of figures: three formats, atomic writes."""
 
 import os
+import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from heedful.errors import ArgumentError, SaveError
 from heedful.pictures.plots import heatmaps, save
@@ -23,6 +25,13 @@ def test_the_suffix_chooses_the_format(figure, tmp_path, suffix):
     assert save(figure, path) == path
     assert path.read_bytes().startswith(SIGNATURES[suffix])
     assert os.listdir(tmp_path) == [path.name]
+
+
+def test_svg_with_any_text_is_xml(tmp_path):
+    figure = Figure()
+    figure.text(0.1, 0.1, "".join(map(chr, [*range(256), 0xD800, 0xFFFE, 0xFFFF])) + "end")
+    texts = ET.parse(save(figure, tmp_path / "map.svg")).iter("{http://www.w3.org/2000/svg}text")
+    assert "".join(text.text or "" for text in texts).endswith("end")
 
 
 @pytest.mark.parametrize("name", ["map.jpg", ".png"])

@@ -1,6 +1,9 @@
 """Saving and loading of recordings: a file is restored exactly, or refused with a clear error."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -295,6 +298,57 @@ def test_a_flipped_bit_is_detected_when_its_call_is_used(tmp_path):
         else:
             loaded[1 - damaged].summary()
     assert not (tmp_path / "s").exists()
+
+
+CUT = """
+import os, sys, heedful
+loaded, used = heedful.load(sys.argv[1]), heedful.load(sys.argv[1])
+calls = [*used]
+used[0].summary()
+uses = [lambda: loaded[0], lambda: loaded.tokens, lambda: loaded.save(sys.argv[1] + ".copy"),
+        used[0].weights, used[0].summary, lambda: used[0].top(1),
+        lambda: used[1].weights(0, [1], [2]),
+        lambda: used[0].masked_cells((1, 1), 0), lambda: used.sequences[1][0]]
+os.truncate(sys.argv[1], int(sys.argv[2]))
+for use in uses:
+    try:
+        use()
+    except heedful.errors.RunError as error:
+        assert "truncated" in str(error), error
+        print("refused")
+"""
+
+
+@pytest.mark.parametrize("size", [0, 5000])
+@pytest.mark.parametrize("kind", [foreign, None])
+def test_a_file_that_is_truncated_while_it_is_used_is_refused(recording, tmp_path, kind, size):
+    path = (kind() if kind else recording).save(tmp_path / "r.safetensors")
+    program = [sys.executable, "-c", CUT, path, str(size)]
+    result = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr  # no SIGBUS
+    assert result.stdout.split().count("refused") >= 7
+
+
+def test_a_file_that_is_written_to_is_compared_again(recording, tmp_path):
+    loaded = heedful.load(recording.save(tmp_path / "r.safetensors"))
+    weights = loaded[0].weights()
+    os.utime(tmp_path / "r.safetensors")
+    assert torch.equal(loaded[0].weights(), weights)
+    with (tmp_path / "r.safetensors").open("r+b") as file:  # the file that is mapped
+        file.seek(-100, 2)
+        file.write(b"?")
+    with pytest.raises(RunError, match="is not what was written"):
+        [call.weights() for call in loaded]
+
+
+def test_a_file_may_be_replaced_and_deleted_while_it_is_used(recording, tmp_path):
+    path = recording.save(tmp_path / "r.safetensors")
+    loaded = heedful.load(path)
+    weights = recording[0].weights()
+    from_attentions([torch.eye(3).expand(1, 2, 3, 3)]).save(path)
+    assert torch.equal(loaded[0].weights(), weights)
+    path.unlink()
+    assert torch.equal(loaded[0].weights(), weights)
 
 
 def test_refutations_and_layouts_are_saved(recording, tmp_path):

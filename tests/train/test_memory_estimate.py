@@ -5,6 +5,7 @@ import weakref
 
 import pytest
 import torch
+from rich.filesize import decimal
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.errors import ArgumentError
@@ -19,7 +20,7 @@ from heedful.models import (
     parameters_of,
 )
 from heedful.train import PRESETS, TrainSettings, new_plan
-from heedful.train.memory_estimate import check_memory, memory, parameters, readable_size
+from heedful.train.memory_estimate import check_memory, memory, parameters
 from heedful.train.optimizers import make_optimizer, set_rates
 
 BATCH, CONTEXT = 3, 37
@@ -144,7 +145,7 @@ def test_the_estimate_is_compared_with_the_machines_total_memory(monkeypatch):
         )
         check_memory(config, settings, "cpu")
     monkeypatch.setattr("heedful.train.memory_estimate.machine_memory", lambda device: needed - 1)
-    with pytest.raises(ArgumentError, match=f"about {readable_size(needed)} of memory"):
+    with pytest.raises(ArgumentError, match=f"about {decimal(needed)} of memory"):
         check_memory(config, settings, "cpu")
 
 

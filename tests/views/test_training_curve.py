@@ -25,7 +25,9 @@ def texts(ax):
 
 
 def test_both_losses_are_drawn_and_the_lowest_validation_loss_is_marked():
-    figure = loss_curve([1, 2, 3], [4.0, 3.5, 3.25], [1, 2, 3], [4.5, 3.75, 4.0], title="run")
+    figure = loss_curve(
+        Losses([1, 2, 3], [4.0, 3.5, 3.25], [1, 2, 3], [4.5, 3.75, 4.0]), title="run"
+    )
     FigureCanvasAgg(figure).draw()
     train, validation, best = figure.axes[0].lines
     np.testing.assert_array_equal(train.get_xydata(), [[1, 4], [2, 3.5], [3, 3.25]])
@@ -38,7 +40,7 @@ def test_both_losses_are_drawn_and_the_lowest_validation_loss_is_marked():
 
 def test_many_losses_get_a_running_mean_that_the_label_follows():
     losses = 3 + np.where(np.arange(400) % 2, 0.5, -0.5)
-    figure = loss_curve(range(400), losses, [], [])
+    figure = loss_curve(Losses(range(400), losses, [], []))
     raw, trend, _ = figure.axes[0].lines
     np.testing.assert_array_equal(raw.get_ydata(), losses)
     assert np.ptp(trend.get_ydata()[20:]) < 0.5 * np.ptp(losses)
@@ -59,15 +61,13 @@ def test_the_running_mean_is_that_of_the_latest_tenth_and_at_most_50(values, tim
 
 @pytest.mark.parametrize("losses", [[np.nan, np.nan], [np.inf, 3.0], [3.0, -np.inf]])
 def test_losses_that_are_no_numbers_leave_gaps(losses):
-    figure = loss_curve([1, 2], losses, [1, 2], losses)
+    figure = loss_curve(Losses([1, 2], losses, [1, 2], losses))
     FigureCanvasAgg(figure).draw()
     assert np.isnan(figure.axes[0].lines[0].get_ydata()).sum() == np.sum(~np.isfinite(losses))
 
 
 WRONG = [
-    (loss_curve, ([], [], [], []), "no losses"),
-    (loss_curve, ([1, 2], [3.0], [], []), "2 training steps and 1"),
-    (loss_curve, ([1], [3.0], [1, 2], [3.0]), "2 validation steps and 1"),
+    (loss_curve, [Losses([], [], [], [])], "no losses"),
     (HeadHistory, ([], {}), "no step"),
 ]
 

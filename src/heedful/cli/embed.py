@@ -11,7 +11,7 @@ import click
 
 from heedful.cli.options import check_model, json_option, opening_options, refuse
 from heedful.cli.output_paths import check_picture
-from heedful.errors import ArgumentError, TextError
+from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:
     from heedful.text.similarity import Nearest
@@ -125,28 +125,16 @@ def _answers(
     table = torch.from_numpy(vectors.table)
     answers: dict[str, Any] = {}
     if between:
-        rows = [_nonzero_row(vectors, word) for word in between]
+        rows = [vectors.row(word) for word in between]
         answers["between"] = rows, float(cosine(*(table[row] for row in rows)))
     if similar is not None:
-        row = _nonzero_row(vectors, similar)
+        row = vectors.row(similar)
         answers["similar"] = row, nearest(table, table[row], count, [row])
     if question:
         rows = [vectors.row(word) for word in question]
         vector = analogy(*(table[row] for row in rows))
         answers["analogy"] = rows, nearest(table, vector, count, [] if keep_given else rows)
     return Answers(**answers)
-
-
-def _nonzero_row(vectors: WordVectors, word: str) -> int:
-    """Return the row of a word; raise `TextError` if the word's vector is zero."""
-    row = vectors.row(word)
-    if not vectors.table[row].any():
-        raise TextError(
-            f"the vector of {vectors.words[row]!r} is all zeros",
-            expected="a vector with a direction",
-            cause="a token that was never trained, or an empty row",
-        )
-    return row
 
 
 def _rows_to_draw(vectors: WordVectors, answers: Answers) -> list[int]:

@@ -121,7 +121,10 @@ def explain(
         from heedful.text.example_texts import SECOND
 
         passed.setdefault("memory", SECOND)
-    _check_usage(model, cut, passed, {**model_options, **opening})
+    if model is not None:
+        refuse("cannot be combined with --model, which has its own numbers.", **passed)
+    else:
+        refuse("needs --model.", cut=cut, **model_options, revision=opening["revision"])
     if html is not None:
         refuse("cannot be combined with --html.", query=query, pictures=pictures, json=as_json)
         check_page(html, overwrite)
@@ -149,16 +152,6 @@ def explain(
     _show(explanation, positions, model is None)
     for path in paths:
         click.echo(path)
-
-
-def _check_usage(
-    model: Path | None, cut: bool, variant: dict[str, Any], model_options: dict[str, Any]
-) -> None:
-    if model is not None:
-        refuse("cannot be combined with --model, which has its own numbers.", **variant)
-        return
-    names = (*MODEL_OPTIONS, "revision")
-    refuse("needs --model.", cut=cut, **{name: model_options.get(name) for name in names})
 
 
 def _write_page(

@@ -56,10 +56,6 @@ Examples:
     help="Seed of the random choices [a random seed].",
 )  # fmt: skip
 @click.option(
-    "--cache/--no-cache", default=True,
-    help="Cache keys and values: faster, with the same result [--cache].",
-)  # fmt: skip
-@click.option(
     "--probabilities", type=click.IntRange(1), metavar="K",
     help="Instead of generating, show the K most probable next tokens at each position of PROMPT.",
 )  # fmt: skip
@@ -68,7 +64,7 @@ Examples:
 @settings_of("Sampling", Sampling())
 def generate(
     run: Path, prompt: str | None, file: Path | None, tokens: int, greedy: bool,
-    stop: tuple[str, ...], samples: int, seed: int | None, cache: bool, probabilities: int | None,
+    stop: tuple[str, ...], samples: int, seed: int | None, probabilities: int | None,
     opening: dict[str, Any], as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Continue PROMPT with the model RUN.
@@ -104,7 +100,6 @@ def generate(
         sampling=Sampling(**changes),
         samples=samples,
         seed=seed,
-        cache=cache,
         vocabulary=opened.tokenizer.size,
     )
     is_live = samples == 1 and not as_json

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heedful.cli.options import refuse
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, TextError, printable
 
 if TYPE_CHECKING:
     from heedful.loaded import LoadedModel
     from heedful.recording import Recording
+
+MAX_TEXT = 5_000_000  # characters; tokenizing needs up to 100 times the memory of a text
 
 
 def _not_empty(ctx: click.Context, option: click.Parameter, text: str | None) -> str | None:
@@ -63,7 +65,15 @@ def read_text(text: str | None, file: Path | None, name: str = "text") -> str:
     if file is not None and file.is_dir():
         raise ArgumentError(f"the folder {file}", expected="a file, or - for standard input")
     if file is not None:
-        return "".join(FileSource((str(file),)).pieces())
+        text = ""
+        for piece in FileSource((str(file),)).pieces():
+            text += piece
+            if len(text) > MAX_TEXT:
+                raise TextError(
+                    f"{file} has more than {MAX_TEXT:,} characters",
+                    expected="a text of a few contexts; only `heedful train` reads longer ones",
+                    remedy="pass a part of it",
+                )
     if not text:
         raise ArgumentError(f"an empty {name}", expected="at least one character")
     return text
@@ -85,6 +95,11 @@ def refuse_with_recording(source: Path | str, **options: Any) -> None:
     refuse(f"needs a model; {source} is a recording, whose text is fixed.", **options)
 
 
+def note(line: object) -> None:
+    """Print a line on standard error; control characters become visible signs."""
+    click.echo(printable(str(line)), err=True)
+
+
 @contextmanager
 def notices(*kinds: type[Warning]) -> Iterator[None]:
     """Print warnings of these kinds on standard error; hide all other `UserWarning`s."""
@@ -92,7 +107,7 @@ def notices(*kinds: type[Warning]) -> Iterator[None]:
         warnings.simplefilter("ignore", UserWarning)
         for kind in kinds:
             warnings.simplefilter("always", kind)
-        warnings.showwarning = lambda message, *_, **__: click.echo(message, err=True)
+        warnings.showwarning = lambda message, *_, **__: note(message)
         yield
 
 

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import math
 import os
+import signal
 import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -42,6 +51,8 @@ if TYPE_CHECKING:
     from heedful.recording import Recording
     from heedful.views.explorer.catalogue import Catalogue
 
+LIFETIME = 60  # seconds for which an address that a terminal shows works
+REDIRECT = '<!doctype html><meta http-equiv="refresh" content="0; url={0}"><a href="{0}">open</a>\n'
 EXAMPLE = """\b
 Examples:
   heedful look first.safetensors
@@ -56,9 +67,10 @@ Examples:
   heedful look first.safetensors --html first.html
   heedful look first.safetensors --html one.html --layers 2 --heads 0-3 --limit 100
 
-The server accepts connections only from this machine (127.0.0.1), and only with the printed
-address. Ctrl-C ends the server, with exit status 0. With a model and no --image, readers can type
-more texts into the page. With --generate, the model continues TEXT, and the maps grow.
+The server accepts connections only from this machine (127.0.0.1). An address opens the page once,
+in a terminal within 60 seconds; Enter prints a new address. Ctrl-C ends the server, with exit
+status 0. With a model and no --image, readers can type more texts into the page. With --generate,
+the model continues TEXT, and the maps grow.
 
 --html writes the page as one file that needs no network. The page computes each weight from the
 queries and keys that the file stores. Heads with the highest scores are stored first; heads beyond
@@ -231,11 +243,17 @@ def _write(path: Path, page: _Page, limit: float | None) -> None:
 
 
 def _serve(page: _Page, port: int, no_browser: bool) -> None:
-    from heedful.views.explorer.server import serve
+    from heedful.views.explorer.server import NewAddress, serve
 
-    def announce(address: str) -> None:
-        click.echo(f"{address}\nCtrl-C ends the server.")
-        if not no_browser and not _open_browser(address):
+    is_terminal = sys.stdin is not None and sys.stdin.isatty()
+    expiry = f", within {LIFETIME} seconds; Enter prints a new one" if is_terminal else ""
+
+    def announce(new_address: NewAddress) -> None:
+        address = new_address()
+        click.echo(f"{address}\nThis address works once{expiry}. Ctrl-C ends the server.")
+        if is_terminal:
+            _on_enter(lambda: click.echo(new_address()))
+        if not no_browser and not _open_browser(new_address):
             number = urlsplit(address).port
             click.echo(
                 "No browser was opened: open this address in a browser. From another machine, "
@@ -243,20 +261,51 @@ def _serve(page: _Page, port: int, no_browser: bool) -> None:
             )
 
     try:
-        serve(page.texts, announce, port=port, model=page.model, generation=page.generation)
+        serve(
+            page.texts, announce, port=port, lifetime=LIFETIME if is_terminal else math.inf,
+            model=page.model, generation=page.generation,
+        )  # fmt: skip
     except KeyboardInterrupt:  # the regular end
         click.echo("\nended", err=True)
 
 
-def _open_browser(address: str) -> bool:
-    """Open a graphical browser, not one in the terminal; return whether it was opened."""
+def _open_browser(new_address: Callable[..., str]) -> bool:
+    """Open a new address in a graphical browser, not one in the terminal; return whether it opened.
+
+    All users see the arguments of a process, so the browser gets a file that redirects to the
+    address. The file is in the home directory, because a browser from the snap store reads neither
+    /tmp nor hidden files. It is removed after its use, at the latest when this process exits.
+    """
     import webbrowser
 
     screens = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     has_screen = sys.platform in ("win32", "darwin") or any(map(os.environ.get, screens))
     if not has_screen or os.environ.get("SSH_CONNECTION"):
         return False
-    try:
-        return webbrowser.open(address)
-    except webbrowser.Error:
-        return False
+    with suppress(OSError, RuntimeError):  # RuntimeError: no home directory
+        descriptor, name = tempfile.mkstemp(".html", "heedful-", Path.home())  # mode 0600
+        remove = partial(Path(name).unlink, missing_ok=True)
+        atexit.register(remove)
+        with open(descriptor, "w") as file:
+            file.write(REDIRECT.format(new_address(remove)))
+        with suppress(webbrowser.Error):
+            if webbrowser.open(Path(name).as_uri()):
+                return True
+        remove()
+    return False
+
+
+def _on_enter(action: Callable[[], object]) -> None:
+    """Call `action` in a thread whenever Enter is pressed in the terminal."""
+
+    def wait() -> None:
+        while True:
+            with suppress(OSError):  # raised while the process is in the background
+                while os.read(0, 4096):  # the lock of sys.stdin would abort the exit of Python
+                    action()
+                return
+            time.sleep(1)
+
+    if sys.platform != "win32":
+        signal.signal(signal.SIGTTIN, signal.SIG_IGN)  # else reading would stop this process
+    threading.Thread(target=wait, daemon=True).start()

@@ -9,14 +9,16 @@ import importlib
 import io
 import os
 import re
+import reprlib
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import click
 
 import heedful
-from heedful.errors import ArgumentError, HeedfulError
+from heedful.errors import ArgumentError, HeedfulError, printable
 from heedful.processes import LostProcessError, OtherProcessError
 from heedful.torchrun import (
     await_termination,
@@ -77,6 +79,19 @@ def heedful_command() -> None:
     """Train small transformers, and look inside the attention of any PyTorch model."""
 
 
+class _Terminal:
+    """Standard output as a terminal shows it: control characters in texts become visible signs."""
+
+    def __init__(self, stream: Any) -> None:
+        self.rich_proxied_file = stream  # rich writes here: its control characters are its own
+
+    def write(self, text: str) -> int:
+        return self.rich_proxied_file.write(printable(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit with its status."""
     # OpenMP's threads spin while they wait. If another program needs a core, the spinning makes
@@ -86,6 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):  # Windows' code pages lack many characters
         sys.stdout.reconfigure(errors="replace")
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if sys.stdout and sys.stdout.isatty():
+        sys.stdout = _Terminal(sys.stdout)
     status = run(arguments)
     try:
         sys.stdout.flush()
@@ -101,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _print_error(message: str, status: int = 1) -> int:
     """Print an error, unless standard error is closed; return the exit status."""
     with suppress(OSError):
-        print(f"heedful: {error_prefix()}{message}", file=sys.stderr)
+        print(printable(f"heedful: {error_prefix()}{message}"), file=sys.stderr)
     return status
 
 
@@ -109,7 +126,7 @@ def _print_once(line: str, status: int) -> int:
     """Print a line in only one of torchrun's processes; return the exit status."""
     if is_reporter():
         with suppress(OSError):
-            print(line, file=sys.stderr)
+            print(printable(line), file=sys.stderr)
     else:
         await_termination()
     return status
@@ -123,6 +140,7 @@ def run(arguments: Sequence[str]) -> int:
     arguments = [*options, *arguments[end:]]
     command = next((word for word in arguments[:1] if word in COMMANDS), "")
     try:
+        _check_unicode(arguments)
         if command and not _is_shared(command, options):
             _check_single_process(command)
         status = heedful_command(arguments, prog_name="heedful", standalone_mode=False)
@@ -152,6 +170,20 @@ def run(arguments: Sequence[str]) -> int:
             raise
         return _print_error(message)
     return status if isinstance(status, int) else 0
+
+
+def _check_unicode(arguments: Sequence[str]) -> None:
+    """Raise an error for an argument that is not UTF-8: it cannot be printed or stored in JSON."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise ArgumentError(
+                f"{argument!r} is not UTF-8",
+                expected="names and texts in UTF-8",
+                cause="a file of a system with another encoding",
+                remedy="rename the file, or convert the text",
+            ) from error
 
 
 def _is_shared(command: str, options: Sequence[str]) -> bool:
@@ -186,6 +218,8 @@ def _usage_line(error: click.UsageError, command: str) -> str:
 def _error_line(error: Exception) -> str:
     if isinstance(error, HeedfulError):
         return str(error)
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"cannot use {reprlib.repr(str(error.filename))}: {error.strerror}"
     message = " ".join(f"{type(error).__name__}: {error}".split())
     if isinstance(error, MemoryError) or re.search("allocate memory|out of memory", message):
         return f"not enough memory ({message}); reduce the model, the batch or the text"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
+from heedful.cli.input_texts import note
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,10 +49,10 @@ def print_missed(recording: Recording, is_verified: bool) -> None:
     from heedful.recording.proof import counted
 
     for name, reason in recording.missed.items():
-        click.echo(f"attention of {name} was not recorded: {reason}", err=True)
+        note(f"attention of {name} was not recorded: {reason}")
     if is_verified:
         layouts = [call.layout for call in certificates(recording)]
-        click.echo(f"layout of {len(layouts):,} calls: {counted(layouts)}", err=True)
+        note(f"layout of {len(layouts):,} calls: {counted(layouts)}")
 
 
 def as_data(recording: Recording) -> list[dict[str, Any]]:

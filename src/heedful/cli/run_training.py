@@ -16,7 +16,6 @@ from heedful.cli.suggested_commands import beginning, suggestion
 from heedful.errors import HeedfulError
 
 if TYPE_CHECKING:
-    import torch
     from rich.console import Console
 
     from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
@@ -46,8 +45,10 @@ def prepare(make: Callable[..., Prepared], plan: Plan, console: Console) -> Prep
 
 def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[str, str]]:
     """Return the names and values that describe a run: text, tokens, model, device and so on."""
+    from rich.filesize import decimal
+
     from heedful.text import LICENCE, TITLE
-    from heedful.train.memory_estimate import memory, readable_size
+    from heedful.train.memory_estimate import memory
     from heedful.train.metrics import MAX_AVERAGED
     from heedful.views.terminal import count, plural
 
@@ -56,6 +57,9 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
     needed = memory(config, plan.recipe.train, training.processes.size)
     suffix = "" if training.processes.is_single else " in each process"
     licence = [("", LICENCE)] if plan.title == TITLE else []
+    dtype = str(training.matmul_dtype).removeprefix("torch.")
+    smoothing = plan.recipe.train.label_smoothing  # validation has none
+    smoothed = f", with labels smoothed by {smoothing:g}" if smoothing else ""
     kind = getattr(prepared.tokenizer, "name", prepared.tokenizer.kind)
     return [
         ("text", plan.title),
@@ -71,20 +75,16 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
             f"{_blocks(config)} of {plural(config.heads, 'head')}, width "
             f"{config.width}, context {config.context_length:,} tokens",
         ),
-        ("memory", f"about {readable_size(needed)}{suffix}"),
-        ("device", f"{training.device}, matrix products in {_name(training.matmul_dtype)}"),
+        ("memory", f"about {decimal(needed)}{suffix}"),
+        ("device", f"{training.device}, matrix products in {dtype}"),
         *_processes(training),
         *_watched(plan, training),
         (
             "loss",
             "mean in nats per token; training: over the latest tenth of the steps, at most "
-            f"{MAX_AVERAGED}{_smoothed(plan)}; validation: over the whole split",
+            f"{MAX_AVERAGED}{smoothed}; validation: over the whole split",
         ),
     ]
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _processes(training: Training) -> list[tuple[str, str]]:
@@ -113,12 +113,6 @@ def _watched(plan: Plan, training: Training) -> list[tuple[str, str]]:
             f"{plan.directory / WATCHED}",
         )
     ]
-
-
-def _smoothed(plan: Plan) -> str:
-    """Return the label smoothing of the training loss in words; validation has none."""
-    share = plan.recipe.train.label_smoothing
-    return f", with labels smoothed by {share:g}" if share else ""
 
 
 def _blocks(config: GPTConfig | BertConfig | Seq2SeqConfig) -> str:
@@ -245,7 +239,7 @@ def draw_losses(directory: Path, path: Path) -> Path | None:
     if not losses.steps:
         return None
     make_directory(path.parent)
-    return save(loss_curve(*losses), path)
+    return save(loss_curve(losses), path)
 
 
 def losses_from(metrics: list[dict[str, Any]]) -> Losses:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from heedful.errors import ArgumentError
-
 if TYPE_CHECKING:
     from heedful.recording import Recording, Sequence
 
@@ -20,10 +18,11 @@ def numbered_sequences(recording: Recording, sequence: int | None) -> list[tuple
     Raises:
         ArgumentError: there is no such sequence.
     """
+    from heedful.ops.indexing import check_index
+
     sequences = recording.sequences or [recording]
     if sequence is not None:
-        _check_index("sequence", sequence, len(sequences))
-        return [(sequence, sequences[sequence])]
+        return [(sequence, sequences[check_index("sequence", sequence, len(sequences))])]
     return [(number, text) for number, text in enumerate(sequences) if len(text) or number == 0]
 
 
@@ -47,11 +46,7 @@ def sequence_part(recording: Recording, sequence: int, part: int) -> Sequence:
     Raises:
         ArgumentError: there is no such sequence or part.
     """
+    from heedful.ops.indexing import check_index
+
     [(_, text)] = numbered_sequences(recording, sequence)
-    _check_index("part", part, len(text.parts))
-    return text.parts[part]
-
-
-def _check_index(name: str, number: int, count: int) -> None:
-    if number >= count:
-        raise ArgumentError(f"{name} {number}", expected=f"0 to {count - 1}, as there are {count}")
+    return text.parts[check_index("part", part, len(text.parts))]

@@ -29,7 +29,10 @@ def suggestion(command: str, *arguments: str | Path, text: str | None = None) ->
     >>> suggestion("translate", "runs/x", text="-1 degrees").partition("heedful ")[2]
     'translate runs/x -- "-1 degrees"'
     """
-    words = [program(), command, *(shlex.quote(str(argument)) for argument in arguments)]
+    words = [program(), command]
+    for argument in arguments:  # a path such as -out would be taken for an option
+        prefix = "./" if isinstance(argument, Path) and str(argument).startswith("-") else ""
+        words.append(shlex.quote(f"{prefix}{argument}"))
     if text is not None:
         words += ["--", quoted(text)] if text.startswith("-") else [quoted(text)]
     return " ".join(words)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from heedful.cli.input_texts import notices
+from heedful.cli.input_texts import note, notices
 from heedful.errors import RunError
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ class TextSelection(NamedTuple):
 
 def _print_left_out(result: Survey) -> None:
     for name, reason in sorted(result.found.missed.items()):
-        click.echo(f"attention of {name} was not recorded: {reason}", err=True)
+        note(f"attention of {name} was not recorded: {reason}")
     for text in result.left_out[:MOST_LISTED]:
-        click.echo(f"left out: {text}", err=True)
+        note(f"left out: {text}")
     if len(result.left_out) > MOST_LISTED:
         count = len(result.left_out) - MOST_LISTED
         click.echo(f"left out: {count:,} more; --json lists all", err=True)

@@ -10,7 +10,7 @@ import click
 
 from heedful.cli.input_texts import file_option, read_text
 from heedful.cli.options import json_option
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, TextError
 
 if TYPE_CHECKING:
     from heedful.text import Tokenizer
@@ -48,6 +48,8 @@ def tokenize(
     text = read_text(text, file)
     tokenizer = _tokenizer(name, vocabulary, text)
     tokens = _read_ids(tokenizer, text)
+    if not tokens:
+        raise TextError("a text without tokens", expected="more than white space")
     pieces = tokenizer.pieces(tokens)
     ids = [_original_id(tokenizer, token) for token in tokens]
     summary: dict[str, int | str] = {
@@ -66,29 +68,26 @@ def tokenize(
 
 def _tokenizer(name: str, vocabulary: int, text: str) -> Tokenizer:
     from heedful.text import (
-        BPETokenizer,
         CharacterTokenizer,
         StringSource,
         TiktokenTokenizer,
         TokenizerChoice,
-        WordPieceTokenizer,
         load_tokenizer,
         open_encoding,
         python_reference,
     )
+    from heedful.text.preparation import LEARNED
 
-    if name == CharacterTokenizer.kind:
-        return CharacterTokenizer.train([text])
-    if name == BPETokenizer.kind:
-        return BPETokenizer.train(StringSource(python_reference()).pieces(), vocabulary)
-    if name == WordPieceTokenizer.kind:
-        return WordPieceTokenizer.train(StringSource(python_reference()).pieces(), vocabulary)
-    if Path(name).exists():
+    if name not in LEARNED and Path(name).exists():
         return load_tokenizer(name)
     try:
-        return TiktokenTokenizer.full(open_encoding(TokenizerChoice(name).name))
+        choice = TokenizerChoice(name, vocabulary)
     except ArgumentError as error:
         raise ArgumentError(str(error), remedy="or name an existing run directory") from error
+    if choice.is_encoding:
+        return TiktokenTokenizer.full(open_encoding(name))
+    is_characters = name == CharacterTokenizer.kind
+    return choice.learn([text] if is_characters else StringSource(python_reference()).pieces())
 
 
 def _read_ids(tokenizer: Tokenizer, text: str) -> list[int]:

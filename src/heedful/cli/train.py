@@ -126,7 +126,10 @@ def train(
         files = files if pairs in (None, DATES) else (str(pairs),)
         if watch_file is not None or options["watch"] is not None:
             options["watch"] = read_text(options["watch"], watch_file, "text of --watch")
-        changes = _merged(read_toml(config) if config else {}, _changes(options))
+        # merged before they are checked, since some settings are valid only together
+        changes = read_toml(config) if config else {}
+        for section, settings in _changes(options).items():
+            changes[section] = changes.get(section, {}) | settings
         if resume and has_plan(out):
             origin = {"preset": preset_name, "include": include}
             with terminal.report_lost_output(out), lock_run(out):
@@ -238,15 +241,6 @@ def _changes(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return changes
 
 
-def _merged(*changes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Merge changes before they are checked, since some settings are valid only together."""
-    merged: dict[str, dict[str, Any]] = {}
-    for change in changes:
-        for section, settings in change.items():
-            merged.setdefault(section, {}).update(settings)
-    return merged
-
-
 def _resumed_plan(
     plan: Plan,
     changes: dict[str, dict[str, Any]],
@@ -284,7 +278,7 @@ def _resumed_plan(
     recipe = plan.recipe.changed(changes)
     _refuse_unused(changes, recipe)
     check_supported(recipe)
-    return plan._replace(recipe=recipe)
+    return plan.continued(recipe)
 
 
 def _refuse_unused(changes: dict[str, dict[str, Any]], recipe: Recipe) -> None:

@@ -46,7 +46,7 @@ def attention_stages(
         weights_note: a sentence about the weights of query, key and value.
         causal, mask, rotary: as in the layer's `forward`.
     """
-    if isinstance(layer, SimpleSelfAttention):
+    if type(layer) is SimpleSelfAttention:
         return attend(source, source, source, causal=causal, mask=mask, scale=1.0)
     weights, vectors = [], []
     for name, (inputs, weight, bias, product) in zip(

@@ -27,7 +27,6 @@ from heedful.explain.stage_types import (
     Section,
     Stage,
     answer,
-    check_index,
     stored,
 )
 from heedful.layers import ShortConvolution
@@ -35,6 +34,7 @@ from heedful.models.bert import Bert, MaskedWordHead
 from heedful.models.checks import check_ids
 from heedful.models.gpt import GPT
 from heedful.models.seq2seq import Seq2Seq
+from heedful.ops.indexing import check_index
 
 Pieces = Callable[[Iterable[int]], Sequence[str]]
 LEARNED = "All vectors and weights come from the trained model."

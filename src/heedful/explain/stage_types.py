@@ -261,15 +261,6 @@ def stored(
     return Stage(name, shape, formula, sentence, rows, columns, part, factors, **fields)
 
 
-def check_index(name: str, index: int, count: int) -> None:
-    """Raise an `ArgumentError` unless 0 ≤ index < count; `name` is "layer" or "head"."""
-    if not 0 <= index < count:
-        raise ArgumentError(
-            f"{name} {index}",
-            expected=f"{name} 0" + (f" to {count - 1}" if count > 1 else ", the only one"),
-        )
-
-
 def _bare(token: str) -> str:
     """Return a token without spaces, line ends and tabs (or signs for them) at both ends."""
     return token.strip(" ·↵⇥")

@@ -17,7 +17,7 @@ from torch import nn
 from heedful.errors import ArgumentError
 from heedful.explain.attention import attend, attention_stages
 from heedful.explain.common_stages import POSITION_SUM, sinusoid_stage, sum_stage
-from heedful.explain.stage_types import Explanation, Section, Stage, check_index, stored
+from heedful.explain.stage_types import Explanation, Section, Stage, stored
 from heedful.layers import (
     CausalAttention,
     CrossAttention,
@@ -25,6 +25,7 @@ from heedful.layers import (
     SelfAttention,
     SimpleSelfAttention,
 )
+from heedful.ops.indexing import check_index
 from heedful.ops.positions import sinusoidal
 from heedful.text.example_texts import EMBEDDINGS, SENTENCE
 from heedful.text.words import words

@@ -16,6 +16,7 @@ from heedful.files.atomic import (
 )
 from heedful.files.checksums import Checksums, checksum_of
 from heedful.files.json_files import read_checked_json, read_json, write_checked_json, write_json
+from heedful.files.small_files import check_regular, parse_json, read_small
 from heedful.files.tensor_files import (
     check_replaceable,
     description,

@@ -6,8 +6,10 @@ and misses other damage once in four billion cases. It runs at about a gigabyte 
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,16 +60,21 @@ class Checksums:
     def __init__(
         self, path: Path, tensors: Mapping[str, Tensor], stored: Mapping[str, Any], remedy: str
     ) -> None:
-        self.path, self.tensors, self.pending = path, tensors, dict(stored)
-        self.remedy = remedy
+        self.path, self.tensors, self.stored = path, tensors, stored
+        self.pending, self.remedy = dict(stored), remedy
+        self._file, self._state = path.absolute(), path.stat()
 
-    def check(self, names: Iterable[str]) -> None:
-        """Compare these tensors with their checksums; each tensor is compared only once.
+    def check(self, names: Iterable[str], contents: bool = True) -> None:
+        """Check the file's size, then compare tensors with their checksums, unless done before.
+
+        Reading a tensor that is mapped from a truncated file ends the process with SIGBUS. So call
+        this before each use of a tensor; a file that is truncated during the use still does so.
 
         Raises:
-            RunError: a tensor differs from its checksum.
+            RunError: the file was truncated, or a tensor differs from its checksum.
         """
-        for name in names:
+        self._check_size()
+        for name in names if contents else ():
             if name in self.pending and checksum_of(self.tensors[name]) != self.pending[name]:
                 raise RunError(
                     f"{self.path} is damaged: {name} is not what was written",
@@ -75,3 +82,17 @@ class Checksums:
                     remedy=self.remedy,
                 )
             self.pending.pop(name, None)
+
+    def _check_size(self) -> None:
+        with suppress(OSError):  # a deleted or replaced file keeps its contents while it is mapped
+            state, size = self._file.stat(), self._state.st_size
+            if not os.path.samestat(state, self._state):
+                return
+            if state.st_size < size:
+                raise RunError(
+                    f"{self.path} was truncated from {size:,} to {state.st_size:,} bytes",
+                    cause="another program that overwrites the file",
+                    remedy=self.remedy,
+                )
+            if state.st_mtime_ns != self._state.st_mtime_ns:  # written to: compare everything again
+                self.pending, self._state = dict(self.stored), state

@@ -11,6 +11,7 @@ from typing import Any
 from heedful.errors import RunError
 from heedful.files.atomic import atomic_write, read_error
 from heedful.files.checksums import DAMAGE_CAUSE, digits
+from heedful.files.small_files import parse_json, read_small
 
 CHECKSUM = "crc32"
 
@@ -45,10 +46,10 @@ def read_json(path: Path) -> Any:
     """Read JSON without comparing a checksum.
 
     Raises:
-        RunError: the file is missing or damaged.
+        RunError: the file is missing, damaged or not regular, or too large or deep (`small_files`).
     """
     try:
-        return json.loads(path.read_bytes().decode())
+        return parse_json(read_small(path).decode())
     except FileNotFoundError:
         raise RunError(
             f"no file {path}",

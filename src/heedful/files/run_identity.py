@@ -3,21 +3,27 @@
 `config.json` stores checksums of the tokenizer file and the token file: training changes neither.
 Files that change later (weights, checkpoints, metrics, the recipe) store the run's identity.
 Weights written by another program have no identity and are accepted.
+
+A run that is resumed with other settings starts a *continuation*. The recipe stores its name, and
+of the checkpoint that it continues and the weights at that time the step and the continuation.
+Checkpoints and weights store the name, so files of other continuations and older ones are detected.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from heedful.errors import RunError
 from heedful.files.json_files import read_checked_json
 
-CONFIG = "config.json"
+CONFIG, RECIPE = "config.json", "state/recipe.json"
 # Entries of config.json: the run's identity, and the checksums of its tokenizer and token files
 RUN, TOKENIZER, TOKENS = "run", "tokenizer_crc32", "tokens_crc32"
+CONTINUATION = "continuation"  # an entry of the recipe, of checkpoints and of weights
 
 
 def identity(*parts: Any) -> str:
@@ -66,8 +72,44 @@ def check_same_run(path: Path, entry: str, value: str | None, directory: Path) -
     """
     expected = config_entry(directory, entry)
     if value != expected and (expected or entry == RUN):
-        raise RunError(
-            f"{path} does not belong to the run that {directory / CONFIG} describes",
-            cause="a file of another run, or a damaged file",
-            remedy="restore the right file, copy a run with all its files, or train again",
-        )
+        raise foreign_file(path)
+
+
+def foreign_file(path: Path) -> RunError:
+    """Return the error for a file that does not belong to the present state of its run."""
+    return RunError(
+        f"{path} does not belong to the run that its directory describes",
+        cause="a file of another run, of another continuation or of an earlier time, or damage",
+        remedy="restore the right file, copy a run with all its files, or train again",
+    )
+
+
+def mark_of(about: Mapping[str, Any]) -> list[Any]:
+    """Return the step and the continuation's name in the description of a file."""
+    return [about.get("step", 0), about.get(CONTINUATION)]
+
+
+def check_saved(
+    path: Path, about: Mapping[str, Any], latest: Mapping[str, Any], directory: Path
+) -> None:
+    """Raise a `RunError` unless the latest checkpoint or weights belong to a run's present state.
+
+    `about` and `latest` are the descriptions of the file and of the checkpoint; empty if there is
+    none. Without a recipe, only the run's identity is compared.
+    """
+    if about:
+        check_same_run(path, RUN, about.get(RUN), directory)
+    if not (directory / RECIPE).is_file():
+        return
+    try:
+        stored = read_checked_json(directory / RECIPE).get(CONTINUATION)
+        name, continued, weights = stored or [None, [0, None], [0, None]]
+        mark, saved, best = mark_of(about), latest.get("step", 0), latest.get("best_step", -1)
+        # Weights are newer than the checkpoint if the run was killed before it saved
+        is_new = mark[1] == name and (mark[0] >= saved or mark[0] == best)
+        is_kept = mark == (continued if mark == mark_of(latest) else weights)
+        is_present = is_new or (is_kept and (saved if best < 0 else best) <= continued[0])
+    except (AttributeError, LookupError, TypeError, ValueError):  # entries of wrong types
+        is_present = False
+    if not is_present:
+        raise foreign_file(path)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.errors import RunError, SaveError
 from heedful.files.atomic import atomic_write, read_error
 from heedful.files.checksums import Checksums, checksum_of
+from heedful.files.small_files import parse_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,21 +76,21 @@ def _bytes_of(tensor: Tensor) -> memoryview:
     return tensor.cpu().reshape(-1).view(torch.uint8).numpy().data
 
 
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the tensors and the description of a file; verify the file's checksums.
+def load_tensors(path: Path, remedy: str = RESTORE) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read the tensors and the description of a file; verify the file's checksums, if it has any.
 
     Raises:
-        RunError: the file is missing or damaged.
+        RunError: the file is missing or damaged; the error gives the advice `remedy`.
     """
-    tensors, about = read_tensors(path)
+    tensors, about = read_tensors(path, remedy)
     intact = is_header_intact(path)
     if intact is False or not isinstance(about, dict) or (intact is None and SUMS in about):
-        raise read_error(path, ValueError("its header is not what was written"))
-    Checksums(path, tensors, about.pop(SUMS, {}), RESTORE).check(list(tensors))
+        raise read_error(path, ValueError("its header is not what was written"), remedy)
+    Checksums(path, tensors, about.pop(SUMS, {}), remedy).check(list(tensors))
     return tensors, about
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(path: Path, remedy: str = RESTORE) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the tensors and the description of a file, without verifying checksums.
 
     Raises:
@@ -105,10 +106,10 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         )
     try:
         with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("heedful", "{}"))
+            about = parse_json((file.metadata() or {}).get("heedful", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
     except (SafetensorError, ValueError, OSError) as error:
-        raise read_error(path, error) from error
+        raise read_error(path, error, remedy) from error
 
 
 def is_header_intact(path: Path) -> bool | None:
@@ -133,7 +134,7 @@ def check_replaceable(path: Path, kind: str) -> None:
     Raises:
         SaveError: the path exists and is not of this kind.
     """
-    if path.exists() and not (path.is_file() and (description(path) or {}).get("format") == kind):
+    if path.exists() and (description(path) or {}).get("format") != kind:
         raise SaveError(
             f"{path} exists and is not a {kind}",
             expected=f"the name of a new file, or a {kind}, which is replaced",
@@ -148,6 +149,8 @@ def description(path: Path) -> dict[str, Any] | None:
         the description; empty if another program wrote the file or its header is truncated; None
         if this is not a safetensors file.
     """
+    if not path.is_file():  # opening a pipe would wait for its writer
+        return None
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         begin = file.read(1)
@@ -155,7 +158,7 @@ def description(path: Path) -> dict[str, Any] | None:
             return None
         header = begin + file.read(length - 1)
     try:
-        about = json.loads(json.loads(header)["__metadata__"]["heedful"])
+        about = parse_json(parse_json(header)["__metadata__"]["heedful"])
     except (ValueError, LookupError, TypeError):
         return {}
     return about if isinstance(about, dict) else {}

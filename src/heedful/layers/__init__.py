@@ -54,29 +54,4 @@ __all__ = [
     "feed_forward",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "heedful.layers.block": [
-            "ACTIVATIONS",
-            "BLOCKS",
-            "DECODER_BLOCKS",
-            "GATES",
-            "FeedForward",
-            "GatedFeedForward",
-            "PostNormBlock",
-            "PostNormDecoderBlock",
-            "PreNormBlock",
-            "PreNormDecoderBlock",
-            "feed_forward",
-        ],
-        "heedful.layers.cache": ["KeyValueCache", "LayerCache"],
-        "heedful.layers.option_names": ["check_heads"],
-        "heedful.layers.convolution": ["ShortConvolution"],
-        "heedful.layers.cross_attention": ["CrossAttention"],
-        "heedful.layers.multi_head": ["Heads", "MultiHeadAttention"],
-        "heedful.layers.norm": ["NORMS", "RMSNorm"],
-        "heedful.layers.single_head": ["CausalAttention", "SelfAttention", "SimpleSelfAttention"],
-        "heedful.layers.stacked_heads": ["StackedHeads"],
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

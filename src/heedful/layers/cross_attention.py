@@ -36,7 +36,7 @@ class CrossAttention(nn.Module):
 
     Raises:
         ArgumentError: numbers of heads that `check_heads` refuses, a dropout outside [0, 1), or a
-            memory or cache that does not fit.
+            memory that does not fit.
 
     >>> import torch
     >>> words, patches = torch.rand(1, 4, 8), torch.rand(1, 9, 6)
@@ -88,8 +88,8 @@ class CrossAttention(nn.Module):
             mask: True = may attend, as in `heedful.attention`; use `masks.Padding` for a padded
                 memory.
             cache: if it is empty, it stores the keys and values of the memory; else it supplies
-                them, so that a decoder projects the memory only once. Of a filled cache, only the
-                shape is checked; clear the cache before you pass another memory.
+                them, so that a decoder projects the memory only once. `memory` is then not read:
+                clear the cache before you pass another memory.
         """
         query, key, value = self.project(x, memory, cache=cache)
         dropout = self.dropout if self.training else 0.0
@@ -117,7 +117,6 @@ class CrossAttention(nn.Module):
         query = self._split(self.query(x))
         if cache is None:
             return Heads(query, *self._project_memory(memory))
-        _check_cache(cache, (len(memory), self.heads, memory.shape[1], self.head_width))
         if cache.length == 0:
             return Heads(query, *cache.append(*self._project_memory(memory)))
         return Heads(query, *cache.so_far())
@@ -141,21 +140,3 @@ class CrossAttention(nn.Module):
     def _split(self, joined: Tensor) -> Tensor:
         """Reshape (B, N, H·d) to (B, H, N, d)."""
         return joined.unflatten(-1, (self.heads, self.head_width)).transpose(1, 2)
-
-
-def _check_cache(cache: LayerCache, shape: tuple[int, int, int, int]) -> None:
-    """Check that a cache fits keys (B, H, M, d), and is empty or contains M keys."""
-    (batch, heads, _, width), (B, H, M, d) = cache.keys.shape, shape
-    if (batch, heads, width) != (B, H, d):
-        raise ArgumentError(
-            f"a cache for batch size {batch}, {heads} heads of width {width}",
-            expected=f"batch size {B}, {H} heads of width {d}",
-            cause="a cache of another layer or of another batch",
-        )
-    if cache.length not in (0, M):
-        raise ArgumentError(
-            f"a memory of {M} tokens",
-            expected=f"the {cache.length} tokens in the cache",
-            cause="a cache of another text",
-            remedy="clear the cache, or create a new cache",
-        )

@@ -36,16 +36,19 @@ class SimpleSelfAttention(nn.Module):
             [0.5058, 0.6050, 0.7447]])
     """
 
+    scale: float | None = 1.0  # of the scores; None: 1/√d
+    is_causal = False  # the default of `causal`
+
     @takes_arrays
     def forward(
         self,
         x: Float[Tensor, "*batch tokens width"],
         *,
         mask: Tensor | Mask | None = None,
-        causal: bool = False,
+        causal: bool | None = None,
     ) -> Float[Tensor, "*batch tokens width"]:
         """Return for each token the mean of all tokens, weighted by their similarity."""
-        return attention(*self.project(x), mask=mask, causal=causal, scale=1.0)
+        return attention(*self.project(x), mask=mask, causal=bool(causal), scale=self.scale)
 
     @takes_arrays
     def project(self, x: Float[Tensor, "*batch tokens width"]) -> Heads:
@@ -58,13 +61,14 @@ class SimpleSelfAttention(nn.Module):
         x: Float[Tensor, "*batch tokens width"],
         *,
         mask: Tensor | Mask | None = None,
-        causal: bool = False,
+        causal: bool | None = None,
     ) -> Steps:
         """Return every intermediate result of `forward`, up to the context."""
-        return steps(*self.project(x), mask=mask, causal=causal, scale=1.0)
+        causal = self.is_causal if causal is None else causal
+        return steps(*self.project(x), mask=mask, causal=causal, scale=self.scale)
 
 
-class SelfAttention(nn.Module):
+class SelfAttention(SimpleSelfAttention):
     """Self-attention with learned projections to query, key and value.
 
     Sources: documents 001 (Pahwa), section 5.2, and 002, part 2; Vaswani et al. 2017
@@ -87,6 +91,8 @@ class SelfAttention(nn.Module):
     >>> layer.query(sentence).shape, layer.steps(sentence).weights.shape, layer(sentence).shape
     (torch.Size([7, 16]), torch.Size([7, 7]), torch.Size([7, 128]))
     """
+
+    scale = None
 
     def __init__(
         self,
@@ -153,9 +159,10 @@ class SelfAttention(nn.Module):
         x: Float[Tensor, "*batch tokens width"],
         *,
         mask: Tensor | Mask | None = None,
-        causal: bool = False,
+        causal: bool | None = None,
     ) -> Float[Tensor, "*batch tokens out"]:
         """Return the output, (…, N, width) if projected back, else as wide as the values."""
+        causal = self.is_causal if causal is None else causal
         dropout = self.dropout if self.training else 0.0
         context = attention(*self.project(x), mask=mask, causal=causal, dropout=dropout)
         return x + self.output(context) if self.residual else self.output(context)
@@ -166,64 +173,22 @@ class SelfAttention(nn.Module):
         check_tokens(x, self.query.in_features, axes=(2, 3))
         return Heads(self.query(x), self.key(x), self.value(x))
 
-    @takes_arrays
-    def steps(
-        self,
-        x: Float[Tensor, "*batch tokens width"],
-        *,
-        mask: Tensor | Mask | None = None,
-        causal: bool = False,
-    ) -> Steps:
-        """Return every intermediate result of `forward`, up to the context."""
-        return steps(*self.project(x), mask=mask, causal=causal)
-
 
 class CausalAttention(SelfAttention):
     """Self-attention in which no token may attend to later tokens, with dropout on the weights.
 
+    Arguments are those of `SelfAttention`. `causal=False` in a call removes the causal mask, for
+    comparison.
+
     Sources: documents 002 and 003, after the attention chapter of Raschka's *Build a Large
     Language Model (From Scratch)*; Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.3.
-
-    Args:
-        width: of the tokens' vectors.
-        head_width: d, the width of query, key and value; default `width`.
-        bias: whether the projections have a bias.
-        dropout: probability of dropping a weight, in training mode.
 
     >>> import torch
     >>> CausalAttention(3, 2).steps(torch.rand(3, 3)).weights.count_nonzero(dim=-1)
     tensor([1, 2, 3])
     """
 
-    def __init__(
-        self, width: int, head_width: int | None = None, *, bias: bool = False, dropout: float = 0.0
-    ) -> None:
-        super().__init__(width, head_width, bias=bias, dropout=dropout)
-
-    @takes_arrays
-    def forward(
-        self,
-        x: Float[Tensor, "*batch tokens width"],
-        *,
-        mask: Tensor | Mask | None = None,
-        causal: bool = True,
-    ) -> Float[Tensor, "*batch tokens out"]:
-        """Return the context of each token, (…, N, d), computed from this and earlier tokens.
-
-        `causal=False` removes the causal mask, for comparison.
-        """
-        return super().forward(x, mask=mask, causal=causal)
-
-    @takes_arrays
-    def steps(
-        self,
-        x: Float[Tensor, "*batch tokens width"],
-        *,
-        mask: Tensor | Mask | None = None,
-        causal: bool = True,
-    ) -> Steps:
-        """Return every intermediate result of `forward`, up to the context."""
-        return super().steps(x, mask=mask, causal=causal)
+    is_causal = True
 
 
 def _check_residual(residual: bool, width: int, out: int) -> None:

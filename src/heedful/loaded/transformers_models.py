@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import HeedfulError, RunError
+from heedful.files import read_json
 from heedful.loaded.loaded_model import LoadedModel, ModelInputs
 from heedful.loaded.truncation import check_length, check_not_empty, room_for_text
+from heedful.models.huggingface.tensor_files import is_refusal, pickle_error
+from heedful.models.size import check_layers
 from heedful.text.library_tokenizer import Span
+from heedful.text.loading import check_growth
 from heedful.text.tokenizer import valid_unicode
 from heedful.token_names import piece
 
@@ -148,9 +152,13 @@ def _table_lengths(model: nn.Module) -> Iterator[int]:
 def greedy_output(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
     """Generate greedily from a model's inputs, and return ids (1, N) without the end token."""
     ids = model.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=MAX_TARGET)
+    return ids[:, :-1] if ids.shape[1] > 1 and int(ids[0, -1]) in end_ids(model) else ids
+
+
+def end_ids(model: Any) -> frozenset[int]:
+    """Return the ids of the tokens that end a text."""
     end = model.generation_config.eos_token_id
-    ends = end if isinstance(end, list) else [end]
-    return ids[:, :-1] if ids.shape[1] > 1 and int(ids[0, -1]) in ends else ids
+    return frozenset(() if end is None else end if isinstance(end, Sequence) else (end,))
 
 
 def open_transformers(
@@ -158,7 +166,7 @@ def open_transformers(
 ) -> LoadedTransformers:
     """Load the model and tokenizer in a directory; raise a `RunError` if a part is missing."""
     library = import_transformers(directory)
-    with library_errors(f"open {directory}"):
+    with library_errors(f"open {directory}", directory):
         tokenizer = read_tokenizer(library, directory)
         config = from_pretrained(library.AutoConfig, directory)
         family = model_class(library, config)
@@ -225,13 +233,15 @@ def read_model(family: Any, directory: Path, device: torch.device, allow_pickle:
 
 
 @contextmanager
-def library_errors(task: str) -> Iterator[None]:
+def library_errors(task: str, directory: Path | None = None) -> Iterator[None]:
     """Turn the library's errors into one-line `RunError`s ("transformers cannot {task}: …")."""
     try:
         yield
-    except (HeedfulError, Warning):  # Warning: Python may be set to raise warnings as errors
+    except (HeedfulError, Warning, KeyboardInterrupt):  # warnings may be set to raise errors
         raise
-    except Exception as error:  # also errors of safetensors, json and torch
+    except BaseException as error:  # also errors of safetensors and torch, and panics of Rust
+        if directory is not None and is_refusal(error):
+            raise pickle_error(directory) from error
         message = textwrap.shorten(str(error), MAX_MESSAGE, placeholder=" …")
         raise RunError(
             f"transformers cannot {task}: {type(error).__name__}: {message}",
@@ -250,6 +260,12 @@ def import_transformers(directory: Path) -> Any:
             expected="a run, a GPT-2, a BERT or a Llama; transformers loads any other model",
             remedy="pip install 'transformers>=5.0'",
         ) from error
+    for path in directory.glob("*.json"):  # the library would create or read things without limit
+        content = read_json(path)
+        if path.name == "config.json":
+            check_layers(content, directory)
+        elif path.name == "tokenizer.json":
+            check_growth(content, path)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     return transformers

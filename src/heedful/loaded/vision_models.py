@@ -7,6 +7,7 @@ and cropped it. A model that generates text reads the caller's text, or generate
 from __future__ import annotations
 
 import inspect
+import json
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
+from heedful.files import read_json
 from heedful.loaded.loaded_model import ModelInputs
 from heedful.loaded.transformers_models import (
     LoadedTransformers,
@@ -177,7 +179,7 @@ def _image_pixels(inputs: dict[str, Tensor]) -> Tensor:
 def reads_images(directory: Path) -> bool:
     """Whether the directory has settings of an image processor."""
     files = [path for name in SETTINGS if (path := directory / name).is_file()]
-    return any('"image_processor' in path.read_text("utf-8", errors="replace") for path in files)
+    return any('"image_processor' in json.dumps(read_json(path)) for path in files)
 
 
 def open_vision(
@@ -185,7 +187,7 @@ def open_vision(
 ) -> LoadedVision:
     """Load the model, its image processor and, if there is one, its tokenizer."""
     library = import_transformers(directory)
-    with library_errors(f"open {directory}"):
+    with library_errors(f"open {directory}", directory):
         config = from_pretrained(library.AutoConfig, directory)
         processor = from_pretrained(library.AutoImageProcessor, directory)
         has_text = any(directory.glob("tokenizer*.json")) or any(directory.glob("vocab.*"))

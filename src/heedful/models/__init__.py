@@ -48,24 +48,4 @@ __all__ = [
     "write_model_config",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "heedful.models.bert": ["Bert", "BertOutput"],
-        "heedful.models.configurations": ["BertConfig", "GPTConfig", "Seq2SeqConfig"],
-        "heedful.models.description": [
-            "Description",
-            "Part",
-            "ShapeStep",
-            "Setting",
-            "describe",
-            "describe_files",
-        ],
-        "heedful.models.directory": ["load_model", "meta_model", "write_model_config"],
-        "heedful.models.gpt": ["GPT", "GPTOutput", "loss"],
-        "heedful.models.huggingface.export": ["equivalent_type", "export_model"],
-        "heedful.models.huggingface.hub": ["model_directory"],
-        "heedful.models.parameters": ["parameters_of"],
-        "heedful.models.seq2seq": ["Seq2Seq", "Seq2SeqOutput"],
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

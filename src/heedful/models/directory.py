@@ -11,8 +11,8 @@ from torch import nn
 
 from heedful.configuration import Configuration, nearest
 from heedful.errors import ArgumentError, RunError
-from heedful.files import load_tensors, write_checked_json
-from heedful.files.run_identity import RUN, check_same_run, read_config
+from heedful.files import load_tensors, read_tensors, write_checked_json
+from heedful.files.run_identity import check_saved, read_config
 from heedful.files.sharded import latest_checkpoint, load_sharded, read_metadata
 from heedful.models.bert import Bert, BertConfig
 from heedful.models.configurations import CHECKPOINTS, SHARDED
@@ -27,6 +27,7 @@ from heedful.models.parameters import (
     shapes_of,
 )
 from heedful.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from heedful.models.size import check_size
 from heedful.processes import Processes
 
 FAMILIES: dict[str, tuple[type[Configuration], Callable[[Any], nn.Module]]] = {
@@ -71,18 +72,21 @@ def load_model(
         return load_pretrained(directory, allow_pickle=allow_pickle, dtype=dtype)
     config, family = _parse(description, directory / "config.json")
     path = directory / CHECKPOINTS[checkpoint]
+    last = latest_checkpoint(directory / CHECKPOINTS["last"], directory / SHARDED)
+    latest = read_metadata(last) if last else {}  # read first: training may replace both files
     if checkpoint == "last":
-        path = latest_checkpoint(path, directory / SHARDED) or path
+        path = last or path
     if path.is_dir():
         tensors = load_sharded(path, lambda _, shape: torch.zeros(shape), Processes())
-        about = read_metadata(path)
+        about = latest
     else:
         tensors, about = load_tensors(path)
     if about:  # empty for weights written by another program
-        check_same_run(path, RUN, about.get(RUN), directory)
+        check_saved(path, about, latest, directory)
     if checkpoint == "last":
         prefix = "model."
         tensors = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+    check_size(config, tensors, directory)
     model = on_meta_device(lambda: family(config))
     check_fit(shapes_of(parameters_of(model)), shapes_of(tensors), directory)
     return assign_parameters(model, lambda name: tensors[name].to(dtype, copy=True)).eval()
@@ -94,6 +98,8 @@ def meta_model(directory: Path, *, allow_pickle: bool = False) -> nn.Module:
     if not is_heedful(description):
         return load_meta_model(directory, allow_pickle=allow_pickle)
     config, family = _parse(description, directory / "config.json")
+    weights = directory / CHECKPOINTS["best"]
+    check_size(config, read_tensors(weights)[0] if weights.is_file() else None, directory)
     return on_meta_device(lambda: family(config))
 
 

@@ -80,7 +80,6 @@ def heatmap(
     tensor([[[0.5000, 0.0000],
              [0.2917, 0.2083]]])
     """
-    check_region(reduce, queries, keys)
     if size < 1:
         raise ArgumentError(f"size={size}", expected="at least 1 cell")
     _, N, M = inputs.shape
@@ -113,7 +112,7 @@ def pooled(
     pool, join = (torch.sum, torch.add) if reduce == "mean" else (torch.amax, torch.maximum)
     with no_autocast(inputs.query):
         for heads, run, cell_columns, block in _blocks(inputs, sums, rows, columns):
-            block_cells = _pool_axis(_pool_axis(block, rows.size, 1, pool), columns.size, 2, pool)
+            block_cells = pool_axis(pool_axis(block, rows.size, 1, pool), columns.size, 2, pool)
             target = cells[heads, as_slice(rows.overlapping(run)), as_slice(cell_columns)]
             target.copy_(join(target, block_cells))
             if progress is not None:
@@ -179,11 +178,11 @@ def _runs(rows: Cells, max_rows: int) -> Iterator[range]:
             yield range(first, min(first + max_rows, cells.stop))
 
 
-def _pool_axis(block: Tensor, size: int, dim: int, pool: Callable[..., Tensor]) -> Tensor:
-    """Pool an axis in pieces of `size`; the last piece may be smaller."""
+def pool_axis(block: Tensor, size: int, dim: int, pool: Callable[..., Tensor]) -> Tensor:
+    """Pool an axis in pieces of `size` by `pool`, such as torch.amax; the last may be smaller."""
     pieces, rest = divmod(block.shape[dim], size)
     full = block.narrow(dim, 0, pieces * size).unflatten(dim, (pieces, size))
-    parts = [pool(full, dim=dim + 1)] if pieces else []
+    parts = [pool(full, dim=dim + 1)] if pieces or not rest else []
     if rest:
         parts.append(pool(block.narrow(dim, pieces * size, rest), dim=dim, keepdim=True))
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)

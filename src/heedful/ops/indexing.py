@@ -120,6 +120,14 @@ def check_integers(name: str, **numbers: object) -> None:
             raise ArgumentError(f"{name}({argument}={number!r})", expected="a whole number")
 
 
+def check_index(name: str, index: int, size: int) -> int:
+    """Return the index; raise `ArgumentError` unless 0 ≤ index < size."""
+    if not 0 <= index < size:
+        expected = f"0 to {size - 1}" if size > 1 else "0, the only one" if size else "none"
+        raise ArgumentError(f"{name} {index}", expected=expected)
+    return index
+
+
 def intersection(*ranges: range) -> range:
     """Return the intersection of ranges without a step."""
     first = max(run.start for run in ranges)

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.indexing import ALL
-from heedful.ops.masks import Causal, Combined, Mask, Window
+from heedful.ops.indexing import ALL, of_heads
+from heedful.ops.mask_base import parts_of
+from heedful.ops.masks import Causal, Mask, Window
 
 MASKED_SCORE = -1e30  # its exp is 0, like that of −inf; but its product with 0 is not NaN
 # Number of scores computed at once. 8 MB on a CPU: smaller blocks need more operations, and larger
@@ -66,8 +67,7 @@ class AttentionInputs(NamedTuple):
         more queries than keys, it is the mask's offset, if that is set (0 for torch's `is_causal`).
         """
         _, N, M = self.shape
-        parts = self.mask.parts if isinstance(self.mask, Combined) else (self.mask,)
-        offsets = [part.offset for part in parts if isinstance(part, Causal | Window)]
+        offsets = [p.offset for p in parts_of(self.mask) if isinstance(p, Causal | Window)]
         explicit = [offset for offset in offsets if offset is not None]
         return explicit[0] if N > M and explicit else M - N
 
@@ -87,23 +87,21 @@ class AttentionInputs(NamedTuple):
             sinks=None if self.sinks is None else self.sinks.to(device),
         )
 
-    def of_heads(self, heads: slice) -> AttentionInputs:
-        """Select query heads, and repeat key heads so that each query head has its own."""
-        H, group = len(self.query), len(self.query) // len(self.key)
-        if heads == ALL and group == 1:
+    def of_heads(self, heads: slice | Tensor) -> AttentionInputs:
+        """Select query heads, by a slice or indices; repeat key heads that several of them use."""
+        group = len(self.query) // len(self.key)
+        if isinstance(heads, slice) and heads == ALL and group == 1:
             return self
-        selection = range(H)[heads]
-        if len(selection) == 1:  # a view; query heads that share a key head would need copies of it
-            key = self.key[selection[0] // group :][:1]
+        key_heads = torch.arange(len(self.query), device="cpu")[heads] // group
+        if len(key_heads) == 1:  # a view; query heads that share a key head would need copies of it
+            key = self.key[int(key_heads) :][:1]
         else:
-            key_heads = torch.tensor(selection, device="cpu") // group
-            key = self.key[heads] if group == 1 else self.key[key_heads]
-        bias = self.bias
+            key = self.key[heads if group == 1 else key_heads]
         return self._replace(
             query=self.query[heads],
             key=key,
             mask=None if self.mask is None else self.mask.of_heads(heads),
-            bias=bias[heads] if bias is not None and bias.ndim == 3 and len(bias) > 1 else bias,
+            bias=None if self.bias is None else of_heads(self.bias, heads),
             sinks=None if self.sinks is None else self.sinks[heads],
         )
 

@@ -121,7 +121,7 @@ class Combined(Mask):
     parts: tuple[Mask, ...]
 
     def __post_init__(self) -> None:
-        parts = tuple(inner for part in self.parts for inner in _parts(part))
+        parts = tuple(inner for part in self.parts for inner in parts_of(part))
         object.__setattr__(self, "parts", parts)
 
     @property
@@ -162,5 +162,6 @@ def with_fields(mask: Mask, **fields: object) -> Mask:
     return result
 
 
-def _parts(mask: Mask) -> tuple[Mask, ...]:
-    return mask.parts if isinstance(mask, Combined) else (mask,)
+def parts_of(mask: Mask | None) -> tuple[Mask, ...]:
+    """Return the masks that a mask combines: several, one, or none for None."""
+    return mask.parts if isinstance(mask, Combined) else () if mask is None else (mask,)

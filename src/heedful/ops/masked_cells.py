@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from heedful.ops.heatmap import Cells
+from heedful.ops.heatmap import Cells, pool_axis
 from heedful.ops.indexing import ALL, intersection
 from heedful.ops.inputs import AttentionInputs
 from heedful.ops.score_blocks import Allowed, allowed_to
@@ -49,7 +49,7 @@ def _visible(inputs: AttentionInputs, run: range, size: int, columns: Cells) -> 
     """Return which cells of a run of queries are not fully masked, (h or 1, rows, cells)."""
     span = columns.within if inputs.mask is None else inputs.mask.span(run, inputs.shape)
     allowed = allowed_to(inputs, run, intersection(span, columns.within))
-    tables = [_any(table.cpu(), size, 1) for _, table in allowed.parts]
+    tables = [pool_axis(table.cpu(), size, 1, torch.any) for _, table in allowed.parts]
     heads = max((len(table) for table in tables), default=1)
     visible = torch.zeros(
         heads, -(-len(run) // size), len(columns.lengths), dtype=torch.bool, device="cpu"
@@ -62,7 +62,7 @@ def _visible(inputs: AttentionInputs, run: range, size: int, columns: Cells) -> 
         cells = columns.overlapping(keys)
         pad = keys.start - columns.within.start - cells.start * columns.size
         padded = torch.nn.functional.pad(table, (pad, 0))  # now the first cell is complete
-        visible[..., cells.start : cells.stop] |= _any(padded, columns.size, 2)
+        visible[..., cells.start : cells.stop] |= pool_axis(padded, columns.size, 2, torch.any)
     return visible
 
 
@@ -72,13 +72,3 @@ def _common_keys(allowed: Allowed) -> list[range]:
     ends.append(len(allowed.keys))
     between = (allowed.keys[ends[i] : ends[i + 1]] for i in range(0, len(ends), 2))
     return [keys for keys in between if len(keys)]
-
-
-def _any(block: Tensor, size: int, dim: int) -> Tensor:
-    """Reduce groups of `size` neighbours along an axis with a logical or."""
-    if size == 1:
-        return block
-    missing = -block.shape[dim] % size
-    pad = (0, missing) if dim == 2 else (0, 0, 0, missing)
-    padded = torch.nn.functional.pad(block, pad)
-    return padded.unflatten(dim, (-1, size)).any(dim=dim + 1)

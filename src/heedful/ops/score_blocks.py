@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.indexing import as_slice, intersection
+from heedful.ops.indexing import as_slice, intersection, of_heads
 from heedful.ops.inputs import MASKED_SCORE, AttentionInputs, rows_of
 
 
@@ -68,7 +68,7 @@ class Allowed(NamedTuple):
 
     def of_heads(self, heads: slice) -> Allowed:
         """Select heads; only tables can differ between heads."""
-        parts = [(where, part[heads] if len(part) > 1 else part) for where, part in self.parts]
+        parts = [(where, of_heads(part, heads)) for where, part in self.parts]
         return self._replace(parts=parts)
 
 
@@ -131,8 +131,7 @@ def fill_scores(
     if inputs.softcap is not None:
         scores.div_(inputs.softcap).tanh_().mul_(inputs.softcap)
     if inputs.bias is not None:
-        bias = rows_of(inputs.bias, rows)
-        bias = bias[heads] if bias.ndim == 3 and len(bias) > 1 else bias
+        bias = of_heads(rows_of(inputs.bias, rows), heads)
         scores += bias if bias.shape[-1] == 1 else bias[..., columns]
         scores.clamp_(min=MASKED_SCORE)
     masked = scores.new_full((), MASKED_SCORE)

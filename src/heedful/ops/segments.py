@@ -31,7 +31,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.indexing import Index
+from heedful.ops.inputs import as_slice_if_consecutive
 from heedful.ops.score_blocks import Allowed
 from heedful.ops.statistics import Statistic
 from heedful.ops.weight_blocks import Block
@@ -76,13 +76,6 @@ class SegmentShares(Statistic):
             self.keys = self.keys.to(self.sums.device)
         self.sums[block.heads] += self.members[:, block.rows] @ self._rows(block)
 
-    def merge(self, other: SegmentShares) -> None:
-        """Add the sums of the other statistic."""
-        if self.sums is None:
-            self.sums, self.members = other.sums, other.members
-        elif other.sums is not None:
-            self.sums = self.sums + other.sums
-
     def result(self) -> Shares:
         """Return the means."""
         B, sums = len(self.positions), self.required(self.sums)
@@ -98,7 +91,7 @@ class SegmentShares(Statistic):
         weights, B = block.weights, len(self.positions)
         rows = weights.new_ones(*weights.shape[:2], 2 * B + 2, dtype=torch.float64)
         for i, positions in enumerate(self.positions):
-            index = _index(_inside(positions, block.keys))
+            index = as_slice_if_consecutive(_inside(positions, block.keys))
             if isinstance(index, slice):
                 rows[..., i] = weights[:, :, index].sum(dim=-1)
             else:  # a product copies no weights, unlike indexing
@@ -137,18 +130,10 @@ def _inside(positions: Tensor, keys: range) -> Tensor:
     return positions[first:end] - keys.start
 
 
-def _index(positions: Tensor) -> Index:
-    """Return consecutive positions as a slice, which torch does not copy; others unchanged."""
-    if not len(positions):
-        return slice(0, 0)
-    first, last = int(positions[0]), int(positions[-1])
-    return slice(first, last + 1) if last - first < len(positions) else positions
-
-
 def _count_allowed(allowed: Allowed, queries: int, positions: Tensor) -> Tensor:
     """Count how many keys at these positions each query may attend to, (h or 1, n)."""
     counts = torch.full((1, queries), len(positions), device="cpu")
     for key_slice, table in allowed.parts:
         inside = _inside(positions, range(key_slice.start, key_slice.stop))
-        counts = counts - len(inside) + table[..., _index(inside)].sum(dim=-1).cpu()
+        counts = counts - len(inside) + table[..., as_slice_if_consecutive(inside)].sum(-1).cpu()
     return counts

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.errors import ArgumentError
+from heedful.ops.indexing import check_index
 from heedful.ops.inputs import MASKED_SCORE, AttentionInputs, no_autocast, rows_of, scores, sinks_of
 from heedful.ops.map_region import whole_rows
 
@@ -60,8 +60,7 @@ def one_weight(inputs: AttentionInputs, head: int, query: int, key: int) -> OneW
     """
     names, indices = ("head", "query", "key"), (head, query, key)
     for name, index, size in zip(names, indices, inputs.shape, strict=True):
-        if not 0 <= index < size:
-            raise ArgumentError(f"{name} {index}", expected=f"0 to {size - 1}")
+        check_index(name, index, size)
     inputs = inputs.of_heads(slice(head, head + 1)).upcast()
     row = torch.tensor([query], device="cpu")
     query_vector, key_vector = inputs.query[0, query], inputs.key[0, key]

@@ -10,8 +10,7 @@ for a query without a choice: one that may attend to none of these keys, or to n
 attention, this is the first query, which attends only to itself. NaN excludes such queries from
 means.
 
-A statistic is updated with the blocks of a map in any order. It can be merged with a statistic of
-other blocks of the same map. `result()` returns its value.
+A statistic is updated with the blocks of a map in any order. `result()` returns its value.
 
 >>> from heedful.ops.inputs import AttentionInputs
 >>> from heedful.ops.masks import Causal
@@ -61,10 +60,6 @@ class Statistic(ABC):
         """Include a block."""
 
     @abstractmethod
-    def merge(self, other: Any) -> None:
-        """Include the blocks of another statistic of the same kind and the same map."""
-
-    @abstractmethod
     def result(self) -> Any:
         """Return the value of the statistic."""
 
@@ -96,13 +91,6 @@ class RowStatistic(Statistic):
         self.values[block.heads, block.rows] = values
         if block.empty is not None:
             self.values[block.heads, block.rows].masked_fill_(block.empty, self.empty_value)
-
-    def merge(self, other: RowStatistic) -> None:
-        """Copy the values of rows that only the other statistic has."""
-        if self.values is None:
-            self.values = other.values
-        elif other.values is not None:
-            self.values = torch.where(self.values.isnan(), other.values, self.values)
 
     def result(self) -> Tensor:
         """Return the values, (H, N)."""
@@ -317,13 +305,6 @@ class Received(Statistic):
         if self.mean:
             counts = block.allowed.queries_per_key(len(block.queries))
             self.counts[block.heads, block.columns] += counts
-
-    def merge(self, other: Received) -> None:
-        """Add the sums of the other statistic."""
-        if self.sums is None or self.counts is None:
-            self.sums, self.counts = other.sums, other.counts
-        elif other.sums is not None and other.counts is not None:
-            self.sums, self.counts = self.sums + other.sums, self.counts + other.counts
 
     def result(self) -> Tensor:
         """Return the values, (H, M); with `mean`, NaN for a key that no query may attend to."""

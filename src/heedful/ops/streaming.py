@@ -14,6 +14,7 @@ from heedful.ops.arguments import Arguments, check
 from heedful.ops.dispatch import attend
 from heedful.ops.indexing import ALL, Shape
 from heedful.ops.inputs import AttentionInputs
+from heedful.ops.mask_base import parts_of
 from heedful.ops.masks import Combined, Dense, KeyRanges, Mask, Padding
 from heedful.ops.numpy_arrays import ARGUMENTS, takes_arrays
 from heedful.ops.sdpa import four_axes
@@ -128,9 +129,8 @@ def _parts(arguments: Arguments) -> tuple[list[Mask], list[Tensor]]:
 
     Tables are (B or 1, H or 1, N or 1, M): padding is the same for every query, so N is 1.
     """
-    mask, shape = arguments.mask, arguments.shape
-    parts = mask.parts if type(mask) is Combined else () if mask is None else (mask,)
-    kinds = [(part, _is_structure(part, shape)) for part in parts]
+    shape = arguments.shape
+    kinds = [(part, _is_structure(part, shape)) for part in parts_of(arguments.mask)]
     structures = [part for part, is_structure in kinds if is_structure]
     tables = [
         part.crop(shape, slice(0, 1) if type(part) is Padding else ALL)

@@ -47,17 +47,6 @@ class TopKeys(Statistic):
             rows = self.top.weights[block.heads, block.rows]
             rows.masked_fill_(block.empty[..., None], torch.nan)
 
-    def merge(self, other: TopKeys) -> None:
-        """Copy the rows that only the other statistic has."""
-        if self.top is None:
-            self.top = other.top
-        elif other.top is not None:
-            missing = self.top.weights.isnan()
-            self.top = Top(
-                torch.where(missing, other.top.weights, self.top.weights),
-                torch.where(missing, other.top.keys, self.top.keys),
-            )
-
     def result(self) -> Top:
         """Return weights and keys, (H, N, k) each."""
         return self.required(self.top)
@@ -67,28 +56,14 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest scores of each row in descending order, and their indices.
 
     Among equal scores, lower indices come first; masked scores are in any order. torch.topk returns
-    any of several equal scores. So k + 1 scores are requested: topk can have skipped a lower index
-    only if the last two of these are equal.
+    any of several equal scores. So rows with equal scores among the k + 1 largest are sorted in
+    full, by a stable sort.
     """
     more, indices = scores.topk(min(k + 1, scores.shape[-1]), dim=-1)
     values, indices = more[..., :k], indices[..., :k]
     equal = (more[..., 1:] == more[..., :-1]) & (more[..., 1:] > MASKED_SCORE / 2)
-    if not bool(equal.any()):
-        return values, indices
-    indices, order = indices.sort(dim=-1)
-    values, order = values.gather(-1, order).sort(dim=-1, descending=True, stable=True)
-    indices = indices.gather(-1, order)
-    if 0 < k < scores.shape[-1]:
-        tied = equal[..., -1]
-        indices[tied] = _lowest_of_ties(scores[tied], values[tied], indices[tied])
+    tied = equal.any(dim=-1)
+    if bool(tied.any()):
+        order = scores[tied].sort(dim=-1, descending=True, stable=True)
+        values[tied], indices[tied] = order.values[:, :k], order.indices[:, :k]
     return values, indices
-
-
-def _lowest_of_ties(scores: Tensor, values: Tensor, indices: Tensor) -> Tensor:
-    """Replace the indices (rows, k) whose score equals the k-th by the lowest such indices."""
-    k, last = values.shape[-1], values[:, -1:]
-    keys = torch.arange(scores.shape[-1], device=scores.device)
-    first = keys.where(scores == last, len(keys)).topk(k, dim=-1, largest=False).values
-    larger = values > last
-    rank = torch.arange(k, device=scores.device) - larger.sum(dim=-1, keepdim=True)
-    return indices.where(larger, first.gather(-1, rank.clamp(min=0)))

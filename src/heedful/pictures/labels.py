@@ -15,6 +15,7 @@ from functools import cache
 from itertools import groupby
 
 from matplotlib import font_manager
+from rich.cells import cell_len as columns  # 2 for a wide character, 0 for a combining one
 
 # DejaVu Sans is part of matplotlib. The others are part of Linux, macOS or Windows, for scripts
 # that DejaVu Sans lacks. Colour emoji fonts are left out, since matplotlib cannot draw them.
@@ -122,18 +123,6 @@ def shorten(text: str, limit: int) -> str:
             break
         start += char
     return start.rstrip(" ,") + "…"
-
-
-def columns(text: str) -> int:
-    """Return the width of a text in columns: 2 for a wide character, 0 for a combining character.
-
-    >>> columns("heads"), columns("注意"), columns("e\\u0301")
-    (5, 4, 1)
-    """
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
-        for char in text
-    )
 
 
 def families_of(text: str) -> list[str]:

@@ -8,9 +8,11 @@ from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from heedful.errors import ArgumentError
 from heedful.files import atomic_write, make_directory
+from heedful.pictures.labels import drawable
 
 FORMATS = (".png", ".svg", ".pdf")
 DPI = 200  # sharp on high-density screens
@@ -45,6 +47,8 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
             f"a picture named {path.name}", expected="a name that ends in .png, .svg or .pdf"
         )
     make_directory(path.parent)
+    for text in figure.findobj(Text):  # SVG is XML, which has no control characters
+        text.set_text("\n".join(map(drawable, text.get_text().split("\n"))))
     with atomic_write(path) as file, matplotlib.rc_context(TEXT):
         figure.savefig(
             file, format=path.suffix[1:].lower(), dpi=DPI, bbox_inches="tight", pad_inches=0.2

@@ -44,7 +44,8 @@ class Capture:
     sums: (S, H, N), the log-sum-exp of each row, from the kernel or computed; NaN if unknown.
     texts: the number of texts in the pass, of which the call may have only some, from `first` on.
     parts: the number of parts of each text.
-    check_file: raises a RunError if the file that stores the call is damaged.
+    check_file: raises a RunError if the file that stores the call is truncated or damaged; with
+        contents=False only if it is truncated.
     """
 
     name: str
@@ -72,7 +73,7 @@ class Capture:
     texts: int = 0
     parts: int = 1
     first: int = 0
-    check_file: Callable[[], None] = lambda: None
+    check_file: Callable[..., None] = lambda **_: None
 
     def __post_init__(self) -> None:
         self.texts = self.texts or self.query.shape[0] // self.parts
@@ -86,6 +87,7 @@ class Capture:
         """Return a sequence's index in this call; raise an IndexError if the call lacks it."""
         if text not in self.text_range or not 0 <= part < self.parts:
             raise IndexError(f"part {part} of text {text} in {self.name}")
+        self.check_file(contents=False)
         return (text - self.first) * self.parts + part
 
     def has_sequence(self, text: int, part: int = 0) -> bool:

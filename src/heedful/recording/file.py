@@ -38,6 +38,7 @@ from heedful.recording.token_labels import Texts, name_ids
 from heedful.recording.unpadded import RealTokens, distinct
 
 VERSION = 1
+MAX_TOKENS = 1 << 40
 IMAGE = "image"  # prefix of the names of image tensors
 TENSORS = ("query", "key", "value", "bias", "sinks", "weights", "sums", "ids", "query_ids")
 # Fields of a `Capture` that the header contains as JSON
@@ -91,7 +92,7 @@ def _texts_from_data(header: dict[str, Any]) -> Texts:
 def _images_from_data(header: dict[str, Any], tensors: Mapping[str, Tensor]) -> Images:
     described = header["images"]
     count = sum(name.startswith(f"{IMAGE}.") for name in tensors)
-    pixels = [tensors[f"{IMAGE}.{i}"] for i in range(count)]
+    pixels = [tensors[f"{IMAGE}.{i}"].clone() for i in range(count)]  # for use without checks
     patches = [Patches(*fields) for fields in described["patches"]]
     patches = [cut._replace(before=tuple(cut.before)) for cut in patches]
     size = None if described["seen"] is None else tuple(described["seen"])
@@ -214,7 +215,8 @@ def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict
 def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> Capture:
     tokens = []
     for real in described["tokens"]:
-        queries, keys = (_indices(real[axis], tensors) for axis in ("queries", "keys"))
+        queries = _indices(real["queries"], tensors, tensors[f"{prefix}.query"].shape[2])
+        keys = _indices(real["keys"], tensors, tensors[f"{prefix}.key"].shape[2])
         tokens.append(RealTokens(queries, keys, _mask_from_data(real["mask"], tensors)))
     capture = Capture(
         **{name: described[name] for name in PLAIN},
@@ -237,10 +239,12 @@ def _indices_as_data(indices: Tensor, name: str, tensors: dict[str, Tensor]) -> 
     return name
 
 
-def _indices(data: list[int] | str, tensors: dict[str, Tensor]) -> Tensor:
+def _indices(data: list[int] | str, tensors: dict[str, Tensor], size: int) -> Tensor:
     if isinstance(data, str):
-        return tensors[data]
+        return tensors[data].clone()
     first, end = data
+    if not 0 <= first <= end <= size:  # before memory for them is allocated
+        raise ValueError(f"tokens {first} to {end} of {size}")
     return torch.arange(first, end, device="cpu")
 
 
@@ -267,9 +271,16 @@ def _mask_from_data(data: Any, tensors: dict[str, Tensor]) -> Mask | None:
     if isinstance(data, list):
         return Combined(tuple(filter(None, (_mask_from_data(part, tensors) for part in data))))
     if "causal" in data:
-        return Causal(data["causal"])
+        return Causal(_offset(data["causal"]))
     if "window" in data:
-        return Window(data["window"], data["offset"])
+        return Window(_offset(data["window"]), _offset(data["offset"]))
     if "runs" in data:
         return KeyRanges(*tensors[data["runs"]])
     return Packed(tensors[data["bits"]], data["keys"])
+
+
+def _offset(number: Any) -> Any:
+    """Return a number of tokens, or None; raise a ValueError if tensors cannot have so many."""
+    if isinstance(number, int) and abs(number) > MAX_TOKENS:
+        raise ValueError(f"a mask with the number {number:.3g}")
+    return number

@@ -118,6 +118,7 @@ class CallRows:
 
     def has_row_sums(self, head: int, queries: range) -> bool:
         """Return whether rows have known log-sum-exps, so that some weights need no full rows."""
+        self.checked_inputs()
         return self.sums.get_known(self._heads(head), as_slice(queries)) is not None
 
     def _cells(self, heads: slice, queries: Index, keys: Index) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from heedful.ops.statistics import Statistic
 from heedful.ops.weight_blocks import Block
@@ -32,9 +32,6 @@ class Progress(Statistic):
         N = N if self.queries is None else self.queries
         self.rows += (block.heads.stop - block.heads.start) * len(block.queries)
         self.progress(self.rows / (H * N) if N else 1.0)
-
-    def merge(self, other: Any) -> None:
-        """Do nothing: there is no result to merge."""
 
     def result(self) -> None:
         """Return None."""

@@ -19,7 +19,8 @@ import numpy as np
 
 from heedful.errors import ArgumentError
 from heedful.text.library_tokenizer import LibraryTokenizer
-from heedful.text.sources import split_text
+from heedful.text.sources import MAX_WORD, split_text
+from heedful.text.tiktoken_encoding import original_ids
 from heedful.text.tokenizer import check_vocabulary, valid_unicode
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
 
 ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
-_MAX_WORD = 1000  # characters; training splits longer words, because each merge scans a whole word
 
 SPACE = "▁"
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -102,7 +102,7 @@ class BPETokenizer(LibraryTokenizer):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        parts = (part for piece in pieces for part in split_text([valid_unicode(piece)], _MAX_WORD))
+        parts = (part for piece in pieces for part in split_text([valid_unicode(piece)], MAX_WORD))
         library.train_from_iterator(parts, trainer)
         return cls(library)
 
@@ -110,7 +110,7 @@ class BPETokenizer(LibraryTokenizer):
         """Return the ids of a text, (T,) uint32; releases the GIL."""
         if self._tiktoken is None:
             return super().encode_array(text)
-        return self._tiktoken.encode_to_numpy(valid_unicode(text), disallowed_special=())
+        return original_ids(self._tiktoken, text)
 
 
 class RobertaTokenizer(BPETokenizer):

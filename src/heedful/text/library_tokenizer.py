@@ -10,7 +10,7 @@ import numpy as np
 
 from heedful.errors import ArgumentError
 from heedful.files import atomic_write
-from heedful.text.tokenizer import Tokenizer, valid_unicode
+from heedful.text.tokenizer import Tokenizer, encoding_errors, valid_unicode
 
 if TYPE_CHECKING:
     import tokenizers
@@ -29,34 +29,6 @@ class Span(NamedTuple):
     text: int
     start: int
     end: int
-
-
-def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
-    """Return the lengths of one or two texts after truncation, which shortens the longer one first.
-
-    Args:
-        lengths: the number of tokens of each text, without special tokens.
-        room: the maximum number of tokens of all texts, without special tokens.
-
-    Raises:
-        ArgumentError: `room` is less than one token per text.
-
-    >>> truncated_lengths([7], 5), truncated_lengths([7, 2], 5), truncated_lengths([7, 4], 5)
-    ([5], [3, 2], [3, 2])
-    """
-    if room < len(lengths):
-        raise ArgumentError(
-            f"room for {max(room, 0)} tokens beside the special tokens",
-            expected=f"{len(lengths)} or more",
-            cause="a context that is too short for a text with its special tokens",
-        )
-    if sum(lengths) <= room:
-        return list(lengths)
-    if len(lengths) == 1:
-        return [room]
-    shorter = min(*lengths, room // 2)
-    longer = room - shorter
-    return [longer, shorter] if lengths[0] > lengths[1] else [shorter, longer]
 
 
 def split_ids(ids: Sequence[int], room: int) -> list[Sequence[int]]:
@@ -93,9 +65,10 @@ class LibraryTokenizer(Tokenizer):
 
     def encode_array(self, text: str) -> np.ndarray:
         """Return the ids of a text, (T,) uint32, without special tokens; releases the GIL."""
-        [encoding] = self._library.encode_batch_fast(
-            [valid_unicode(text)], add_special_tokens=False
-        )
+        with encoding_errors():
+            [encoding] = self._library.encode_batch_fast(
+                [valid_unicode(text)], add_special_tokens=False
+            )
         return np.array(encoding.ids, np.uint32)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
@@ -116,7 +89,7 @@ class LibraryTokenizer(Tokenizer):
         Raises:
             ArgumentError: `max_tokens` is too small for one token of each text.
         """
-        encoding, _ = self._encode_pair(text, second, max_tokens)
+        encoding = self._encode_pair(text, second, max_tokens)
         return Inputs(encoding.ids, encoding.type_ids)
 
     def contexts(self, text: str, room: int) -> list[Inputs]:
@@ -131,28 +104,33 @@ class LibraryTokenizer(Tokenizer):
         self, text: str, second: str | None = None, *, max_tokens: int | None = None
     ) -> list[Span | None]:
         """Return the characters of each token of `inputs`; None for special tokens."""
-        encoding, lengths = self._encode_pair(text, second, max_tokens)
-        # `sequence_ids` would be None if the first text of a pair has one token
-        texts = iter([text for text, length in enumerate(lengths) for _ in range(length)])
-        tokens = zip(encoding.special_tokens_mask, encoding.offsets, strict=True)
-        return [None if is_special else Span(next(texts), *span) for is_special, span in tokens]
+        encoding = self._encode_pair(text, second, max_tokens)
+        tokens = zip(encoding.sequence_ids, encoding.offsets, strict=True)
+        return [None if number is None else Span(number, *span) for number, span in tokens]
 
     def _encode_text(self, text: str) -> tokenizers.Encoding:
-        return self._library.encode(valid_unicode(text), add_special_tokens=False)
+        with encoding_errors():  # `encode` would hold the GIL
+            return self._library.encode_batch([valid_unicode(text)], add_special_tokens=False)[0]
 
     def _encode_pair(
         self, text: str, second: str | None, max_tokens: int | None
-    ) -> tuple[tokenizers.Encoding, list[int]]:
-        """Return the encoding with special tokens, and each text's length after truncation."""
-        encodings = [self._encode_text(part) for part in (text, second) if part is not None]
-        lengths = [len(encoding) for encoding in encodings]
+    ) -> tokenizers.Encoding:
+        """Return the encoding of a text or a pair, truncated, with special tokens."""
+        texts = 1 if second is None else 2
         if max_tokens is not None:
-            special = self._library.num_special_tokens_to_add(second is not None)
-            lengths = truncated_lengths(lengths, max_tokens - special)
-            for encoding, length in zip(encodings, lengths, strict=True):
-                encoding.truncate(length)
-        first, *rest = encodings
-        return self._library.post_process(first, rest[0] if rest else None), lengths
+            room = max_tokens - self._library.num_special_tokens_to_add(second is not None)
+            if room < texts:
+                raise ArgumentError(
+                    f"room for {max(room, 0)} tokens beside the special tokens",
+                    expected=f"{texts} or more",
+                    cause="a context that is too short for a text with its special tokens",
+                )
+            self._library.enable_truncation(max_tokens)
+        try:
+            pair = None if second is None else valid_unicode(second)
+            return self._library.encode(valid_unicode(text), pair)
+        finally:
+            self._library.no_truncation()
 
     def _write(self, path: Path) -> None:
         with atomic_write(path) as file:

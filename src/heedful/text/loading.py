@@ -17,13 +17,19 @@ from heedful.files import (
     read_checked_json,
     read_error,
     read_json,
+    read_small,
     write_json,
 )
 from heedful.files.checksums import checksum_of_file, digits
 from heedful.files.run_identity import TOKENIZER, check_same_run
 from heedful.text.bpe import BPETokenizer, SentencePieceTokenizer, is_sentencepiece
 from heedful.text.characters import CharacterTokenizer
-from heedful.text.tiktoken_encoding import TiktokenTokenizer, encoding_from, open_encoding
+from heedful.text.tiktoken_encoding import (
+    MAX_IDS,
+    TiktokenTokenizer,
+    encoding_from,
+    open_encoding,
+)
 from heedful.text.tokenizer import ENVELOPE, FILE_NAME, VERSION, Tokenizer, tokenizer_file
 from heedful.text.wordpiece import WordPieceTokenizer, wordpiece_library
 
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
 
 CONFIG = "tokenizer_config.json"
 WORDS = "vocab.txt"
+MAX_GROWTH = 100
 NORMALISING = {  # setting of transformers → attribute of the normaliser in `tokenizers`
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
@@ -99,6 +106,7 @@ def _from_file(path: Path) -> Tokenizer:
         if isinstance(about, dict) and isinstance(about.get("model"), dict):
             import tokenizers
 
+            check_growth(about, path)
             return _from_library(path, tokenizers.Tokenizer.from_file(str(path)))
     except RunError:
         raise
@@ -111,6 +119,26 @@ def _from_file(path: Path) -> Tokenizer:
     )
 
 
+def check_growth(about: Any, path: Path) -> None:
+    """Raise a `RunError` if a `tokenizer.json` may make a text over `MAX_GROWTH` times longer.
+
+    Replacements can follow each other: nine, each by ten characters, make one character 10⁹.
+    """
+    parts = [about.get(name) for name in ("normalizer", "pre_tokenizer", "decoder")]
+    growth = 1
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict):
+            growth *= max(1, len(str(part.get("content", ""))))
+        parts += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    if growth > MAX_GROWTH:
+        raise RunError(
+            f"{path} has replacements that may make a text {growth:,} times longer",
+            expected=f"at most {MAX_GROWTH} times",
+            cause="a damaged file",
+        )
+
+
 def _from_envelope(about: dict[str, Any]) -> Tokenizer:
     """Return a tokenizer from heedful's own format."""
     if about[ENVELOPE] != VERSION:
@@ -121,6 +149,8 @@ def _from_envelope(about: dict[str, Any]) -> Tokenizer:
         return CharacterTokenizer(about["characters"])
     if about["kind"] != TiktokenTokenizer.kind:
         raise ArgumentError(f"an unknown kind of tokenizer, {about['kind']!r}")
+    if about.get("size", 0) > MAX_IDS:
+        raise ArgumentError(f"{about['size']:,} ids", expected=f"at most {MAX_IDS:,}")
     ids = np.arange(about["size"]) if "size" in about else np.array(about["ids"])
     return TiktokenTokenizer(encoding_from(about["encoding"], about["carried"]), ids)
 
@@ -158,6 +188,8 @@ def _open_library(directory: Path) -> tokenizers.Tokenizer | None:
         return None
     config = _read_config(directory)
     try:
+        for path in (words,) if is_words else (vocabulary, merges):
+            read_small(path)  # raises an error for a file that is too large
         if is_words:  # one piece per line; `_apply_normalisation` sets `lowercase` later
             ids = models.WordPiece.read_file(str(words))
             library = wordpiece_library(ids, unknown=_special_names(directory).get("unk"))

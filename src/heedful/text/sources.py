@@ -24,6 +24,7 @@ from heedful.text.example_texts import TITLE, python_reference
 STANDARD_INPUT = "-"
 PIECE = 1 << 18  # characters; tokenizing a piece takes up to 100 times its size in memory
 _BLOCK = 1 << 18  # bytes
+MAX_WORD = 1000  # characters; a tokenizer is trained on parts of longer words: merges scan a word
 
 # Signatures of binary formats, whose files need not have a zero byte near their beginning
 BINARY = (b"%PDF-", b"\x1f\x8b", b"PK\x03\x04", b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BZh")

@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.errors import ArgumentError, TextError
-from heedful.text.tokenizer import Tokenizer, valid_unicode
+from heedful.text.tokenizer import Tokenizer, encoding_errors, valid_unicode
 
 if TYPE_CHECKING:
     import tiktoken
+
+MAX_SIZE = 1 << 26  # bytes of all tokens
+MAX_IDS = 1 << 24
 
 
 class TiktokenTokenizer(Tokenizer):
@@ -149,7 +152,8 @@ def check_name(name: str, others: tuple[str, ...] = ()) -> None:
 
 def original_ids(encoding: tiktoken.Encoding, text: str) -> np.ndarray:
     """Return the encoding's ids of a text, (T,) uint32; special tokens count as ordinary text."""
-    return encoding.encode_to_numpy(valid_unicode(text), disallowed_special=())
+    with encoding_errors():
+        return encoding.encode_to_numpy(valid_unicode(text), disallowed_special=())
 
 
 def single_bytes(encoding: tiktoken.Encoding) -> np.ndarray:
@@ -190,7 +194,11 @@ def encoding_from(name: str, data: Mapping[str, Any]) -> tiktoken.Encoding:
 
     offset = data["ranks"]
     try:
-        decompressed = zlib.decompress(base64.b64decode(data["tokens"], validate=True))
+        stream = zlib.decompressobj()
+        tokens = base64.b64decode(data["tokens"], validate=True)
+        decompressed = stream.decompress(tokens, MAX_SIZE)
+        if not stream.eof or max(data["special"].values(), default=0) >= MAX_IDS:
+            raise ValueError("incomplete or too large")
     except (ValueError, zlib.error) as error:
         raise ArgumentError(f"ranks that cannot be decompressed ({error})") from error
     ranks = {}

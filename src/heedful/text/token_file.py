@@ -13,6 +13,7 @@ from typing import BinaryIO
 import numpy as np
 
 from heedful.errors import ArgumentError, RunError
+from heedful.files import check_regular
 from heedful.files.checksums import checksum_of_file, digits
 
 _CHUNK = 1 << 20  # ids
@@ -122,6 +123,7 @@ def _write_header(file: BinaryIO, count: int, dtype: np.dtype) -> None:
 def _open_ids(path: Path) -> tuple[np.ndarray, str]:
     """Return the ids of a token file, and the checksum stored in it."""
     try:
+        check_regular(path)
         ids = np.load(path, mmap_mode="r")
     except FileNotFoundError:
         raise RunError(

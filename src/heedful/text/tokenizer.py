@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -12,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from heedful.errors import ArgumentError, TextError
+from heedful.errors import ArgumentError, HeedfulError, TextError
 from heedful.files import make_directory, write_checked_json
 from heedful.token_names import SIGNS
 
@@ -155,6 +156,24 @@ def valid_unicode(text: str) -> str:
             remedy="convert the text to UTF-8",
         ) from None
     return text
+
+
+@contextmanager
+def encoding_errors() -> Iterator[None]:
+    """Turn the errors of libraries that encode a text into `TextError`s.
+
+    A panic in a Rust library raises a `BaseException` that is not an `Exception`.
+    """
+    try:
+        yield
+    except (HeedfulError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise TextError(
+            f"a text that the tokenizer cannot encode ({error})",
+            cause="a very long word or run of spaces, or a pattern that is too slow for the text",
+            remedy="shorten the run, or use another tokenizer",
+        ) from error
 
 
 def _label(token: bytes) -> str:

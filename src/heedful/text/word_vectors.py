@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import difflib
 import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from heedful.errors import TextError
+from heedful.files import check_regular, parse_json
 from heedful.token_names import SIGNS
 
 MAX_NUMBER = 1e100  # its square is still finite
@@ -80,9 +80,11 @@ def read_vectors(path: Path) -> WordVectors:
         TextError: the file cannot be read or is not such a table; the error names line or word.
     """
     try:
+        check_regular(path)
         text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+    except (OSError, ValueError) as error:
+        is_encoding = isinstance(error, UnicodeDecodeError)
+        reason = "it is not UTF-8" if is_encoding else getattr(error, "strerror", error)
         raise TextError(f"cannot read {path}: {reason}", expected="a CSV or JSON file") from error
     read = _json_rows if path.suffix.lower() == ".json" else _csv_rows
     rows: dict[str, list[float]] = {}
@@ -124,8 +126,8 @@ def _is_heading(word: str, values: Sequence[float | str]) -> bool:
 
 def _json_rows(text: str, path: Path) -> Rows:
     try:
-        pairs = json.loads(text, object_pairs_hook=list)
-    except (ValueError, RecursionError) as error:
+        pairs = parse_json(text, object_pairs_hook=list)
+    except ValueError as error:
         raise TextError(f"{path} is not JSON: {error}", expected='{"word": [1.0, 2.0]}') from error
     if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
         raise TextError(f"{path} is not a table of words", expected='{"word": [1.0, 2.0], …}')

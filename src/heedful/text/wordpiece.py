@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from heedful.errors import ArgumentError, TextError
 from heedful.text.library_tokenizer import LibraryTokenizer
+from heedful.text.sources import MAX_WORD, split_text
 from heedful.text.tokenizer import valid_unicode
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class WordPieceTokenizer(LibraryTokenizer):
         """
         from tokenizers import trainers
 
-        texts = [valid_unicode(piece) for piece in pieces]
+        texts = [part for p in pieces for part in split_text([valid_unicode(p)], MAX_WORD)]
         library = wordpiece_library({NAMES["unk"]: 0}, lowercase=lowercase)
         base = [*NAMES.values(), *_characters(library, texts)]
         if vocabulary < len(base):

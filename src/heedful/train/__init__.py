@@ -21,16 +21,4 @@ __all__ = [
     "preset", "read_metrics", "read_plan", "read_toml", "replace",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "heedful.train.events": ["Ended", "Event", "Saved", "Step", "Validation"],
-        "heedful.train.loop": ["Training"],
-        "heedful.train.metrics": ["read_metrics"],
-        "heedful.train.plan": ["Plan", "has_plan", "has_run", "new_plan", "read_plan"],
-        "heedful.train.presets": ["PRESETS", "preset"],
-        "heedful.train.run": ["Prepared", "begin", "open_training", "prepare_run", "replace"],
-        "heedful.train.settings": ["Recipe", "TextSettings", "TrainSettings", "read_toml"],
-        "heedful.train.tasks": ["MaskedWords", "NextToken", "Task", "Translating"],
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

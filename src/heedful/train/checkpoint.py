@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from heedful.errors import RunError
-from heedful.files import load_tensors, save_errors, save_tensors
-from heedful.files.run_identity import RUN, check_same_run, config_entry
+from heedful.files import load_tensors, read_checked_json, save_errors, save_tensors
+from heedful.files.run_identity import CONTINUATION, RECIPE, RUN, check_saved, identity, mark_of
 from heedful.files.sharded import (
     latest_checkpoint,
     load_sharded,
@@ -73,9 +74,11 @@ def save_weights(
 
 
 def _run_entry(directory: Path) -> dict[str, str]:
-    """Return a metadata entry with the run's identity; empty if `config.json` lacks it."""
-    run = config_entry(directory, RUN)
-    return {RUN: run} if run else {}
+    """Return metadata that identifies the run and its continuation, from the recipe if any."""
+    path = directory / RECIPE
+    recipe = read_checked_json(path) if path.is_file() else {}
+    names = {RUN: recipe.get(RUN), CONTINUATION: (recipe.get(CONTINUATION) or [None])[0]}
+    return {entry: name for entry, name in names.items() if name}
 
 
 def checkpoint_path(directory: Path) -> Path | None:
@@ -107,7 +110,8 @@ def load(
         tensors, metadata = load_sharded(path, target_of, processes), read_metadata(path)
     else:
         tensors, metadata = load_tensors(path)
-    metadata.pop(RUN, None)
+    metadata = {name: metadata[name] for name in metadata.keys() - {RUN, CONTINUATION}}
+    metadata.setdefault("metrics")  # missing in checkpoints of earlier versions
     weights = {_split(name)[1]: t for name, t in tensors.items() if _split(name)[0] is None}
     check_fit(shapes_of(parameters), shapes_of(weights), path)
     for name, tensor in tensors.items():
@@ -142,16 +146,27 @@ def _sharded_like(parameter: Tensor, tensor: Tensor) -> Tensor:
 
 
 def check_run_identity(directory: Path) -> None:
-    """Raise a `RunError` if the weights or the checkpoint in a directory belong to another run."""
-    for path in (directory / CHECKPOINTS["best"], checkpoint_path(directory)):
-        if path is None or not path.exists():
-            continue
-        if metadata := read_metadata(path):  # files of other programs lack metadata
-            check_same_run(path, RUN, metadata.get(RUN), directory)
+    """Raise a `RunError` unless the weights and the checkpoint in a directory belong to its run."""
+    path = checkpoint_path(directory) or directory / CHECKPOINTS["last"]
+    latest, weights = saved_metadata(directory)
+    check_saved(path, latest, latest, directory)
+    if weights:  # files of other programs lack metadata
+        check_saved(directory / CHECKPOINTS["best"], weights, latest, directory)
+
+
+def new_continuation(directory: Path, settings: Any) -> list[Any]:
+    """Return the recipe's entry for continuing a run with other settings."""
+    marks = [mark_of(about) for about in saved_metadata(directory)]
+    return [identity(marks, settings), *marks]
+
+
+def saved_metadata(directory: Path) -> list[dict[str, Any]]:
+    """Return the metadata of a run's latest checkpoint and best weights; empty without a file."""
+    paths = checkpoint_path(directory), directory / CHECKPOINTS["best"]
+    return [read_metadata(path) if path and path.exists() else {} for path in paths]
 
 
 def saved_step(directory: Path) -> int | None:
     """Return the step of a run's latest checkpoint; None if there is none."""
-    path = checkpoint_path(directory)
-    step = read_metadata(path).get("step") if path is not None else None
+    step = saved_metadata(directory)[0].get("step")
     return step if isinstance(step, int) else None

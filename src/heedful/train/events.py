@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 
-@dataclasses.dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """The numbers of one training step.
 
     `loss` is the loss on the step's batches, in nats per token. `mean` is the mean loss over the
@@ -23,8 +21,7 @@ class Step:
     seconds: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Validation:
+class Validation(NamedTuple):
     """The loss over the whole validation split; `is_best` is True if it is the lowest so far."""
 
     step: int
@@ -32,8 +29,7 @@ class Validation:
     is_best: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Watched:
+class Watched(NamedTuple):
     """The scores of all heads on the watched text: `scores[name][call][head]`.
 
     The names are entropy, previous, induction and sink, which `heedful heads` defines, and
@@ -45,23 +41,20 @@ class Watched:
     scores: dict[str, list[list[float | None]]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Saved:
+class Saved(NamedTuple):
     """A checkpoint was written."""
 
     step: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Noticed:
+class Noticed(NamedTuple):
     """A message for the user."""
 
     step: int
     message: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """The end of training; `why` is "finished", "early" (early stopping) or "stopped"."""
 
     step: int

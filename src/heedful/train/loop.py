@@ -127,7 +127,7 @@ class Training:
             if reason != "stopped":  # on a stop, scoring waits for the resumed run
                 yield from self._watch_heads(metrics, is_last=reason == "early")
             if reason or (step % self.settings.save_every == 0 and step != saved_at):
-                yield self._save()
+                yield self._save(metrics)
                 saved_at = step
             if reason:
                 yield Ended(step, reason)
@@ -137,31 +137,26 @@ class Training:
     def evaluate(self, data: Any) -> float | None:
         """Return the mean loss over a split, in nats per token, or None if a stop was requested.
 
-        Labels are not smoothed, so that runs with different smoothing can be compared.
-        """
-        self.model.eval()
-        try:
-            return self._mean_loss(data)
-        finally:
-            self.model.train()
-
-    def _mean_loss(self, data: Any) -> float | None:
-        """Compute the mean loss over a split; each process evaluates a share of the batches.
-
-        A process without a batch repeats that of another, because collectives need all processes.
+        Labels are not smoothed, so that runs with different smoothing can be compared. Each process
+        evaluates a share of the batches. A process without a batch repeats that of another, because
+        collectives need all processes.
         """
         total, count = 0.0, 0
         tokens = VALIDATION_LOGITS // self.model.config.vocabulary
         if self.device.type == "cpu":
             tokens = min(tokens, VALIDATION_TOKENS)
         batch_size = max(self.settings.batch, tokens // self.task.context_length)
-        for batch, is_new in take_turns(self.task.in_order(data, batch_size), self.processes):
-            if self._should_stop():
-                return None
-            targets = self.task.target_count(batch)
-            loss = float(self._loss(self.runner.run_inference, self.task.loss, batch, 0.0))
-            total += is_new * loss * targets
-            count += is_new * targets
+        self.model.eval()
+        try:
+            for batch, is_new in take_turns(self.task.in_order(data, batch_size), self.processes):
+                if self._should_stop():
+                    return None
+                targets = self.task.target_count(batch)
+                loss = float(self._loss(self.runner.run_inference, self.task.loss, batch, 0.0))
+                total += is_new * loss * targets
+                count += is_new * targets
+        finally:
+            self.model.train()
         all_loss, all_targets = self.processes.all_reduce([total, count], self.device)
         return all_loss / all_targets
 
@@ -281,12 +276,13 @@ class Training:
         early = self.settings.patience and self.progress.waited >= self.settings.patience
         return "early" if early else None
 
-    def _save(self) -> Saved:
+    def _save(self, metrics: Metrics) -> Saved:
         size = float(full_tensor(nn.utils.get_total_norm([p.detach() for p in self.parameters])))
         self._check_finite("norm of the weights is", size)
-        checkpoint.save(self.directory, self.model, self.optimizer, self.progress, self.processes)
         if self.progress.best_step < 0:  # no validation: the last weights are saved as the best
             self._save_weights()
+        self.progress.metrics = metrics.checksum
+        checkpoint.save(self.directory, self.model, self.optimizer, self.progress, self.processes)
         return Saved(self.progress.step)
 
     def _save_weights(self) -> None:

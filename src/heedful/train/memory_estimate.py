@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
-from pathlib import Path
+from rich.filesize import decimal
 
 from heedful.errors import ArgumentError
 from heedful.layers.option_names import GATE_NAMES
-from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
+from heedful.models import BertConfig, Seq2SeqConfig
+from heedful.models.size import Config, blocks, hidden, machine_memory, parameters
 from heedful.train.settings import TrainSettings
-
-Config = GPTConfig | BertConfig | Seq2SeqConfig
-CGROUP = Path("/sys/fs/cgroup/memory.max")  # contains the memory limit of a container, in bytes
 
 
 def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
@@ -28,6 +24,7 @@ def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
         settings: the batch size and the optimizer.
         processes: the number of processes that train the model together.
 
+    >>> from heedful.models import GPTConfig
     >>> gpt2 = GPTConfig(vocabulary=50257, width=768, layers=12, heads=12)
     >>> round(memory(gpt2, TrainSettings(batch=12)) / 1e9, 1)
     4.2
@@ -36,7 +33,7 @@ def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
     states = 4.0 * all_parameters / (processes if settings.shard else 1)
     if settings.optimizer == "muon":
         states += 2 * min(all_parameters, 1 << 29)
-    stored = 9 * width + (4 if config.activation in GATE_NAMES else 2) * _hidden(config)
+    stored = 9 * width + (4 if config.activation in GATE_NAMES else 2) * hidden(config)
     if getattr(config, "qk_norm", False):
         stored += 6 * width
     if getattr(config, "attention_dropout", config.dropout):  # scores, weights, dropped weights
@@ -45,40 +42,7 @@ def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
         stored += 7 * width
     logits = 3 * config.vocabulary * (0.15 if isinstance(config, BertConfig) else 1.0)
     tokens = -(-settings.batch // processes) * config.context_length
-    return round(4 * (states + tokens * (_blocks(config) * stored + logits)))
-
-
-def parameters(config: Config) -> int:
-    """Return the number of a model's parameters, without norms, biases and other small parts.
-
-    >>> parameters(GPTConfig(vocabulary=50257, width=768, layers=12, heads=12))
-    123532032
-    """
-    width = config.width
-    head = getattr(config, "head_width", None) or width // config.heads
-    heads = config.heads + (getattr(config, "kv_heads", None) or config.heads)
-    matrices = 3 if config.activation in GATE_NAMES else 2
-    block = 2 * width * heads * head + matrices * width * _hidden(config)
-    if isinstance(config, BertConfig):
-        rows = config.vocabulary + config.context_length + config.segments + width
-    elif isinstance(config, Seq2SeqConfig):
-        cross = 4 * width * (_blocks(config) - config.layers)
-        rows = config.vocabulary * (1 + (not config.shared) + (not config.tied)) + cross
-    else:
-        positions = config.context_length if config.positions == "learned" else 0
-        rows = config.vocabulary * (1 + (not config.tied)) + positions
-    return rows * width + _blocks(config) * block
-
-
-def _hidden(config: Config) -> int:
-    return config.hidden or 4 * config.width
-
-
-def _blocks(config: Config) -> int:
-    """Return the number of blocks; in an encoder–decoder, of both parts together."""
-    if isinstance(config, Seq2SeqConfig):
-        return config.layers + (config.decoder_layers or config.layers)
-    return config.layers
+    return round(4 * (states + tokens * (blocks(config) * stored + logits)))
 
 
 def check_memory(config: Config, settings: TrainSettings, device: str, processes: int = 1) -> None:
@@ -96,36 +60,9 @@ def check_memory(config: Config, settings: TrainSettings, device: str, processes
     needed, available = memory(config, settings, processes), machine_memory(device)
     if available is not None and needed > available:
         raise ArgumentError(
-            f"training needs about {readable_size(needed)} of memory, for {parameters(config):,} "
+            f"training needs about {decimal(needed)} of memory, for {parameters(config):,} "
             f"parameters and a batch of {settings.batch:,} × {config.context_length:,} tokens",
-            expected=f"at most the {readable_size(available)} of "
+            expected=f"at most the {decimal(available)} of "
             f"{'this machine' if device == 'cpu' else device}",
             remedy="try a smaller --width, --layers, --vocabulary, --context-length or --batch",
         )
-
-
-def machine_memory(device: str) -> int | None:
-    """Return the bytes of memory of a GPU, or of the machine (or container); None if unknown."""
-    if device.startswith("cuda"):
-        import torch
-
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    try:
-        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
-        return None
-    with suppress(OSError, ValueError):  # the file contains "max" if there is no limit
-        available = min(available, int(CGROUP.read_text()))
-    return available
-
-
-def readable_size(size: float) -> str:
-    """Format a number of bytes with its unit.
-
-    >>> readable_size(1_234_000_000), readable_size(5 * 10**21)
-    ('1.2 GB', '5e+09 TB')
-    """
-    unit, name = next(
-        ((u, n) for u, n in ((10**12, "TB"), (10**9, "GB")) if size >= u), (10**6, "MB")
-    )
-    return f"{size / unit:.3g} {name}" if size >= 1e3 * unit else f"{size / unit:.1f} {name}"

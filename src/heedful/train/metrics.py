@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import RunError
-from heedful.files import atomic_write, save_errors
+from heedful.files import atomic_write, parse_json, save_errors
 from heedful.files.checksums import digits
-from heedful.files.run_identity import RUN, config_entry
+from heedful.files.run_identity import RUN, config_entry, foreign_file
 from heedful.train.run_files import WATCHED
 
 MAX_AVERAGED = 50  # maximum number of steps to average
@@ -33,6 +33,7 @@ class Progress:
     the lowest validation loss (nats per token), `best_step` its step, and `waited` the number of
     validations since then. `watched` is the step at which the heads were last scored. `read` is the
     number of sequences that all processes together have read: the position in shuffled epochs.
+    `metrics` is the checksum of the last line of `metrics.jsonl`.
     """
 
     step: int = 0
@@ -42,6 +43,7 @@ class Progress:
     waited: int = 0
     watched: int = -1
     read: int = 0
+    metrics: int | None = None
 
     def covers(self, line: Mapping[str, Any]) -> bool:
         """Whether a line belongs to this progress; a resumed run writes all later lines again."""
@@ -89,7 +91,7 @@ class Metrics:
         callbacks: Sequence[Callable[[Line], None]] = (),
     ) -> None:
         lines = [line for line in read_metrics(path) if progress.covers(line)]
-        self._checksum, self._callbacks = _checksum_of_run(path), callbacks
+        self.checksum, self._callbacks = _checksum_of_run(path), callbacks
         last_steps = {"loss": progress.step, "validation_loss": progress.evaluated}
         last_steps[WATCHED] = progress.watched
         self.is_truncated = not all(
@@ -100,16 +102,19 @@ class Metrics:
         losses = ((line["step"], line["loss"]) for line in lines if "loss" in line)
         self._losses = deque(losses, MAX_AVERAGED)
         self._path = path if is_writer else Path(os.devnull)
+        content = "".join(map(self._encoded, lines)).encode()
+        if not self.is_truncated and progress.metrics not in (None, self.checksum):
+            raise foreign_file(path)
         if is_writer:
             with atomic_write(path) as file:
-                file.write("".join(map(self._encoded, lines)).encode())
+                file.write(content)
         with save_errors(path):
             self._file = open(self._path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
 
     def _encoded(self, line: Mapping[str, Any]) -> str:
         body = json.dumps(line)
-        self._checksum = zlib.crc32(body.encode(), self._checksum)
-        return f'{body[:-1]}, "crc32": "{digits(self._checksum)}"}}\n'
+        self.checksum = zlib.crc32(body.encode(), self.checksum)
+        return f'{body[:-1]}, "crc32": "{digits(self.checksum)}"}}\n'
 
     def write_step(self, step: int, loss: float, rate: float) -> float:
         """Write the line of a step; return the mean loss of the latest steps."""
@@ -150,14 +155,24 @@ def read_metrics(path: Path) -> list[Line]:
             break
         body = match[1] + b"}" if match else line
         checksum = zlib.crc32(body, checksum)
-        if match is None or checksum != int(match[2], 16):
+        parsed = _parse(body)
+        if match is None or parsed is None or checksum != int(match[2], 16):
             raise RunError(
                 f"line {number} of {path} is damaged, or a line before it is lost",
                 cause="a damaged file, or one of another version of heedful",
                 remedy="remove the file: training can be resumed without it",
             )
-        lines.append(json.loads(body))
+        lines.append(parsed)
     return lines
+
+
+def _parse(body: bytes) -> Line | None:
+    """Return a line; None if it is not a JSON object with a step."""
+    try:
+        line = parse_json(body)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) and isinstance(line.get("step"), int) else None
 
 
 def _checksum_of_run(path: Path) -> int:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from heedful.configuration import Configuration
 from heedful.errors import ArgumentError, RunError
 from heedful.files import make_directory, read_checked_json, write_checked_json
-from heedful.files.run_identity import RUN, check_same_run, config_entry
+from heedful.files.run_identity import CONTINUATION, RECIPE, RUN, check_same_run, config_entry
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.text import (
     BPETokenizer,
@@ -25,10 +25,9 @@ from heedful.text import (
 from heedful.text.sources import STANDARD_INPUT
 from heedful.train.loggers import services_of
 from heedful.train.memory_estimate import check_memory
-from heedful.train.run_files import RECIPE
 from heedful.train.settings import CONFIGURATIONS, Recipe, TextSettings, TrainSettings
 
-STORED_FIELDS = ("sources", "include", "title", "preset")
+STORED_FIELDS = ("sources", "include", "title", "preset", CONTINUATION)
 
 
 class Plan(NamedTuple):
@@ -37,6 +36,7 @@ class Plan(NamedTuple):
     `sources` are files and folders; `include` is a pattern for the files in folders. Without
     `sources`, a built-in text is used: the Python language reference, or, for an encoder–decoder,
     pairs of dates. `title` names the text, `preset` the preset from which the settings started.
+    `continuation` is an entry for `files/run_identity.py`.
     """
 
     directory: Path
@@ -45,6 +45,16 @@ class Plan(NamedTuple):
     title: str
     preset: str
     recipe: Recipe
+    continuation: list[Any] | None = None
+
+    def continued(self, recipe: Recipe) -> Plan:
+        """Return the plan for continuing the run with these settings."""
+        from heedful.train.checkpoint import new_continuation  # imports torch
+
+        if recipe == self.recipe:
+            return self
+        entry = new_continuation(self.directory, recipe.to_dict())
+        return self._replace(recipe=recipe, continuation=entry)
 
     def write(self, run: str | None = None) -> None:
         """Create the directory and write the plan to it.
@@ -185,7 +195,7 @@ def plan_of(directory: Path, content: Mapping[str, Any]) -> Plan:
         if missing:
             raise ArgumentError(f"[{name}] lacks {', '.join(sorted(missing))}")
         settings.append(section.from_dict(content[name]))
-    fields = {name: content[name] for name in STORED_FIELDS}
+    fields = {name: {CONTINUATION: None, **content}[name] for name in STORED_FIELDS}
     fields["sources"] = tuple(content["sources"])
     return Plan(directory, **fields, recipe=Recipe(*settings))
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from heedful.errors import HeedfulError, SaveError
 from heedful.files import check_no_links, directory_lock, save_errors
 from heedful.files.atomic import UNFINISHED
-from heedful.files.run_identity import is_heedful_config, read_config
+from heedful.files.run_identity import RECIPE, is_heedful_config, read_config
 from heedful.models.configurations import CHECKPOINTS, SHARDED
 from heedful.train.plan import has_plan
-from heedful.train.run_files import LOGS, METRICS, PICTURES, RECIPE, TOKENS, WATCHED
+from heedful.train.run_files import LOGS, METRICS, PICTURES, TOKENS, WATCHED
 
 FRESH = "state/fresh"
 PREPARED = (RECIPE, TOKENS, "tokenizer.json", "config.json")  # files written before training

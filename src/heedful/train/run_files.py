@@ -11,5 +11,5 @@ DIR/state/              files for resuming: recipe.json (the plan), tokens.npy (
                         and the checkpoint: last.safetensors or, of a sharded model, sharded/
 """
 
-RECIPE, TOKENS, METRICS = "state/recipe.json", "state/tokens.npy", "metrics.jsonl"
+TOKENS, METRICS = "state/tokens.npy", "metrics.jsonl"
 WATCHED, LOGS, PICTURES = "watched", "logs", "pictures"

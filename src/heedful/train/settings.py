@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from heedful.configuration import Configuration, nearest, setting
 from heedful.errors import ArgumentError
+from heedful.files import read_small
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 
 HIGHEST = 1e30  # upper limit of rates, so that products with them do not overflow float32
@@ -201,8 +202,8 @@ def read_toml(path: Path) -> dict[str, dict[str, Any]]:
         ArgumentError: the file cannot be read, or has a setting outside a section.
     """
     try:
-        content = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        content = tomllib.loads(read_small(path).decode())
+    except (OSError, ValueError, RecursionError) as error:
         raise ArgumentError(
             f"cannot read settings from {path}: {error}",
             expected="a TOML file with [text], [model] and [train] sections",

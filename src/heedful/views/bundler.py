@@ -23,6 +23,12 @@ IMPORT = re.compile(r'(\bfrom\s*|\bimport\s*)"(\.{1,2}/[^"]+)"')
 FROM = r'\s*from\s*"(?P<path>\.{1,2}/[^"]+)";?'
 BRACED = r"\{(?P<names>[^{}]*)\}"
 DECLARED = re.compile(r"^export ((?:async )?(?:function|class|const|let) (\w+))", re.M)
+STARTING = (
+    "This page has not started. If this text stays, the file is damaged or incomplete (copy it "
+    "again, or write it again), or the browser runs no JavaScript."
+)
+# it appears late, and the page's script replaces it
+LATE = ".starting{animation:late 0s 4s backwards}@keyframes late{from{visibility:hidden}}"
 COMMENT = re.compile(r"^\s*(?://[^\n]*|/\*\*(?:(?!\*/).)*\*/)\n", re.M | re.S)
 
 
@@ -156,8 +162,8 @@ def shell(title: str, entry: Path, styles: Sequence[Path], view: str = "") -> tu
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<link rel="icon" href="data:,">\n<title>{html.escape(title)}</title>\n'
-        f'<style>{style}</style></head>\n<body><div id="heedful" data-view="{html.escape(view)}">'
-        "</div>\n"
+        f'<style>{LATE}</style></head>\n<body><div id="heedful" data-view="{html.escape(view)}">'
+        f'<p class="starting">{STARTING}</p></div>\n<style>{style}</style>\n'
     )
     end = f'<script type="module">{script}</script></body></html>\n'
     # the title may contain surrogates, from a file name that is not valid UTF-8

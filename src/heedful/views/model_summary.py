@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from heedful.errors import printable
 from heedful.models.description import Description, Part, Shape
 from heedful.views.terminal import Trimmed, table
 
@@ -69,7 +70,7 @@ def _settings(console: Console, description: Description) -> None:
     grid.add_column(overflow="fold")
     grid.add_column(overflow="fold", style="dim")
     for name, value, meaning in description.settings:
-        grid.add_row("  " + name, Text(_value(value)), Text(meaning))
+        grid.add_row("  " + name, Text(printable(_value(value))), Text(meaning))
     console.print(grid)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
@@ -12,6 +13,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from heedful.errors import printable
+
 SHADES = " ·░▒▓█"
 # viridis in eight even steps: its lightness is monotonic, so colour-blind readers can order colours
 COLOURS = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
@@ -20,7 +23,12 @@ LABEL = 9  # width of a token's label, in terminal cells
 
 
 class _Console(Console):
-    """A console that raises BrokenPipeError; rich's own console exits the process."""
+    """A console that raises BrokenPipeError, at which rich's own exits, and escapes texts."""
+
+    def render(self, *renderable: Any) -> Iterator[Segment]:
+        """Yield the segments of an object, with visible signs in place of control characters."""
+        for part in super().render(*renderable):
+            yield part if part.control else part._replace(text=printable(part.text))
 
     def on_broken_pipe(self) -> None:
         """Re-raise; rich calls this while it handles the error."""
@@ -28,8 +36,11 @@ class _Console(Console):
 
 
 def console(stderr: bool = False) -> Console:
-    """Return a console that is plain outside a terminal and respects NO_COLOR."""
-    screen = _Console(stderr=stderr, highlight=False, soft_wrap=False)
+    """Return a console that is plain outside a terminal and respects NO_COLOR.
+
+    It prints strings as they are: names of others may contain rich's markup, such as [/].
+    """
+    screen = _Console(stderr=stderr, markup=False, emoji=False, highlight=False)
     if screen.width < NARROWEST:  # some programs set COLUMNS=0
         screen.width = 80
     return screen
@@ -63,7 +74,7 @@ def table(
     for i, column in enumerate(columns):
         output.add_column(column, justify="right" if i in right else "left", overflow="fold")
     for row in rows:
-        output.add_row(*(Text(str(cell)) for cell in row))
+        output.add_row(*(Text(printable(str(cell))) for cell in row))
     return output
 
 
@@ -89,7 +100,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Table:
     output.add_column(style="dim", no_wrap=True)
     output.add_column(overflow="fold")
     for name, value in pairs:
-        output.add_row(name, Text(value))
+        output.add_row(name, Text(printable(value)))
     return output
 
 

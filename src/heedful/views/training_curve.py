@@ -47,43 +47,26 @@ class Losses(NamedTuple):
     validation: Sequence[float]
 
 
-def loss_curve(
-    steps: Sequence[int],
-    train_losses: Sequence[float],
-    validation_steps: Sequence[int],
-    validation_losses: Sequence[float],
-    *,
-    title: str | None = None,
-) -> Figure:
+def loss_curve(losses: Losses, *, title: str | None = None) -> Figure:
     """Plot training and validation loss by step, and mark the lowest validation loss.
 
-    A loss that is not finite leaves a gap.
-
-    Args:
-        steps: the steps of the training losses.
-        train_losses: in nats per token. If there are more than ten, their mean over the latest
-            tenth of the steps (at most 50) is drawn too; the terminal shows the same mean.
-        validation_steps: the steps of the validation losses; may be empty.
-        validation_losses: in nats per token.
-        title: title of the figure.
+    If there are more than ten training losses, their mean over the latest tenth of the steps (at
+    most 50) is drawn too; the terminal shows the same mean. A loss that is not finite leaves a gap.
 
     Raises:
-        ArgumentError: there are no losses, or not as many steps as losses.
+        ArgumentError: there are no losses.
 
-    >>> figure = loss_curve([1, 2, 3], [4.0, 3.0, 2.5], [3], [2.9])
+    >>> figure = loss_curve(Losses([1, 2, 3], [4.0, 3.0, 2.5], [3], [2.9]))
     >>> figure.axes[0].get_ylabel()
     'loss (nats per token)'
     """
-    _check(steps, train_losses, "training")
-    _check(validation_steps, validation_losses, "validation")
-    if not (len(steps) or len(validation_steps)):
+    if not (len(losses.steps) or len(losses.validated)):
         raise ArgumentError("no losses", expected="at least one step", remedy="train first")
     figure = style.figure(8, 4.2)
     ax = figure.add_subplot()
     note = f"training: pale, each step; dark, mean of the latest tenth of steps (≤ {MAX_AVERAGED})"
-    if averaging_window(len(steps)) > 1:
+    if averaging_window(len(losses.steps)) > 1:
         _note(ax, note)
-    losses = Losses(steps, train_losses, validation_steps, validation_losses)
     style.name_ends(ax, draw_losses(ax, losses), APART)
     style.quiet(ax)
     style.whole_numbers(ax, "step", "loss (nats per token)")
@@ -116,14 +99,6 @@ def draw_losses(ax: Axes, losses: Losses) -> Iterator[tuple[float, str, str]]:
     dots = "o" if len(validation[0]) <= CROWD else ""
     ax.plot(*validation, color=VALIDATION, linewidth=1.6, marker=dots, markersize=4, zorder=3)
     return _end_labels(train, validation, _best(ax, *validation))
-
-
-def _check(steps: Sequence[int], losses: Sequence[float], name: str) -> None:
-    if len(steps) != len(losses):
-        raise ArgumentError(
-            f"{len(steps)} {name} steps and {len(losses)} {name} losses",
-            expected="as many steps as losses",
-        )
 
 
 def _points(steps: Sequence[int], losses: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:

@@ -266,7 +266,7 @@ def test_shares_equal_those_of_the_library(recordings, kind, in_steps, monkeypat
         monkeypatch.setattr(region_jobs, "FEW", 0)
         monkeypatch.setattr(region_jobs, "BAND", 20)
     request = requests_to(recordings[kind])
-    calls = request.handlers.catalogue._text(0, 0, None).calls
+    calls = request.handlers.catalogue._source(0).text(0, None).calls
     call, call_id = calls[-1], f"0.0.{len(calls) - 1}"
     _, N, M = call.shape
     keys = {"first": slice(0, 2), "odd": [2, M - 1], "middle": [1, 3]}

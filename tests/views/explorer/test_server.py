@@ -1,5 +1,6 @@
 """The server: access control, refused requests, and errors that affect no other request."""
 
+import errno
 import http.client
 import os
 import re
@@ -15,17 +16,18 @@ from pathlib import Path
 
 import pytest
 import small_recordings
-import uvicorn
 from job_errors import RAISED
 
 from heedful.errors import TextError
 from heedful.loaded import LoadedGPT
 from heedful.models import GPT, GPTConfig
 from heedful.recording import load
+from heedful.views.explorer import server
+from heedful.views.explorer.access import Guard
 from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.generation import Generation
 from heedful.views.explorer.handlers import ENDPOINTS, Handlers
-from heedful.views.explorer.server import BODY_LIMIT, Explorer
+from heedful.views.explorer.server import BODY_LIMIT, Explorer, listening
 from heedful.views.explorer.wire import unpacked
 
 ROW = "/ask/row?call=0.0.0&heads=0&at=3"
@@ -43,16 +45,13 @@ class Model:
 
 
 @contextmanager
-def running(model=None, generation=lambda catalogue: None):
+def running(model=None, generation=lambda catalogue: None, recording=None):
     """Run an explorer of one recording on a free port; yield it and its port."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+    with listening(0) as listener:
         port = listener.getsockname()[1]
-        catalogue = Catalogue({"one": small_recordings.of_gpt()})
+        catalogue = Catalogue({"one": recording or small_recordings.of_gpt()})
         explorer = Explorer(Handlers(catalogue), port, model, generation(catalogue))
-        server = uvicorn.Server(
-            uvicorn.Config(explorer.app, log_level="critical", lifespan="off", ws="none")
-        )
+        server = explorer.server()
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         while not server.started:
@@ -70,11 +69,13 @@ def served():
 
 
 class Browser:
-    """Sends requests as a browser with the secret does; `headers` replace its headers."""
+    """Sends requests as a page with the token does; `headers` replace its headers."""
 
     def __init__(self, explorer, port):
         self.port = port
-        self.headers = {"Host": f"127.0.0.1:{port}", "Cookie": f"heedful-{port}={explorer.secret}"}
+        self.headers = {
+            "Host": f"127.0.0.1:{port}", "Authorization": f"Bearer {explorer.app.token}",
+        }  # fmt: skip
 
     def request(self, path, method="GET", body=None, **headers):
         headers = self.headers | {name.replace("_", "-"): value for name, value in headers.items()}
@@ -108,31 +109,61 @@ def browser(served):
     return Browser(*served)
 
 
-def test_the_secret_becomes_a_cookie_and_opens_the_page(served, browser):
+def test_an_address_opens_the_page_and_works_once(served, browser):
     explorer, port = served
-    status, _, headers = browser.request(f"/?word={explorer.secret}", Cookie=None)
-    assert (status, headers["location"]) == (303, "/")
-    cookie = headers["set-cookie"].lower()
-    assert cookie.startswith(f"heedful-{port}=")
-    assert {"httponly", "samesite=strict", "path=/"} <= set(cookie.split("; "))
-    status, page, _ = browser.request("/", Cookie=headers["set-cookie"].split(";")[0])
-    assert status == 200
-    assert b"<html" in page
+    used = []
+    address = explorer.new_address(lambda: used.append(1))
+    origin, slash, query = address.partition("/?")
+    assert origin == f"http://127.0.0.1:{port}"
+    path, word = slash + query, query.removeprefix("word=")
+    for headers in ({}, {"Sec_Fetch_Site": "cross-site"}):  # as from a file or a mail
+        status, page, _ = browser.request(path, Authorization=None, **headers)
+        assert status == 200
+        assert b"<html" in page
     assert re.findall(rb'(?:src|href)="(/[^"]+)"', page) == [b"/page/page.css", b"/page/page.js"]
     for path, kind in (("/page/page.css", "text/css"), ("/page/page.js", "text/javascript")):
-        status, _, headers = browser.request(path)
+        status, _, headers = browser.request(path, Authorization=None)
         assert (status, headers["content-type"].partition(";")[0]) == (200, kind)
+    assert browser.status("/session", Authorization=f"Bearer {word}") == 403  # a GET
+    assert browser.status("/session", "POST", b"", Authorization="Bearer wrong") == 403
+    assert browser.status(ROW, Authorization=f"Bearer {word}") == 403
+    assert not used
+    status, token, headers = browser.request("/session", "POST", Authorization=f"Bearer {word}")
+    assert (status, used, headers["set-cookie"]) == (200, [1], None)
+    assert browser.status(ROW, Authorization=f"Bearer {token.decode()}") == 200
+    status, text, _ = browser.request("/session", "POST", Authorization=f"Bearer {word}")
+    assert (status, used) == (403, [1])
+    assert b"press Enter" in text
 
 
-@pytest.mark.parametrize("path", ["/", ROW, "/page/page.js", "/ask/about", "/nowhere"])
-def test_requests_without_the_secret_are_refused(browser, served, path):
-    _, port = served
-    for cookie in (None, "", f"heedful-{port}=", f"heedful-{port}=x", f"heedful-{port}=ü"):
-        assert browser.status(path, Cookie=cookie) == 403
-    assert browser.status("/?word=wrong", Cookie=None) == 403
-    assert browser.status("/?word=%C3%BC", Cookie=None) == 403
-    other = browser.headers["Cookie"].replace(f"heedful-{port}", f"heedful-{port + 1}")
-    assert browser.status(path, Cookie=other) == 403
+def test_an_unused_address_expires(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("heedful.views.explorer.access.time.monotonic", lambda: now[0])
+    guard = Guard(None, 1, lifetime=60)
+    words = [guard.new_word() for _ in range(3)]
+    assert len(set(words)) == 3
+    assert guard._use(words[2])
+    now[0] = 59.0
+    late = guard.new_word()
+    assert guard._use(words[0])
+    now[0] = 61.0
+    assert not guard._use(words[1])
+    assert guard._use(late)
+
+
+PATHS = [(ROW, "GET"), ("/ask/about", "GET"), ("/nowhere", "GET"), ("/session", "GET"),
+         ("/session", "POST"), ("/record", "POST")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "method"), PATHS)
+def test_requests_without_the_token_are_refused(browser, served, path, method):
+    explorer, port = served
+    token = explorer.app.token
+    for value in (None, "", "Bearer", "Bearer ", "Bearer x", "Bearer ü", f"Basic {token}",
+                  f"Bearer {token}x", f"Bearer {token[:-1]}"):  # fmt: skip
+        assert browser.status(path, method, Authorization=value) == 403
+    cookie = f"token={token}; heedful-{port}={token}"
+    assert browser.status(f"{path}?word={token}", method, Authorization=None, Cookie=cookie) == 403
 
 
 def test_other_hosts_and_origins_are_refused(browser, served):
@@ -243,11 +274,48 @@ def test_a_request_is_cancelled_if_the_browser_disconnects(served, browser, monk
     assert not calls
 
 
+def test_connections_without_a_complete_request_are_closed(monkeypatch):
+    monkeypatch.setattr(server, "DEADLINE", 0.2)
+    go = threading.Event()
+    monkeypatch.setitem(ENDPOINTS, "small", lambda handlers, request: go.wait(20) and b"done")
+    with running(Model()) as (explorer, port):
+        client = Browser(explorer, port)
+        answers = []
+        slow = threading.Thread(target=lambda: answers.append(client.request("/ask/small")[:2]))
+        slow.start()
+        head = f"POST /record HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 9\r\n"
+        token = f"Authorization: Bearer {explorer.app.token}\r\n"
+        for begin in ("", "GET", head, f"{head}\r\n", f'{head}{token}\r\n["a'):
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as link:
+                link.sendall(begin.encode())
+                while link.recv(4096):  # raises TimeoutError if the connection stays open
+                    pass
+        assert not answers
+        go.set()  # a complete request waits for its response as long as this takes
+        slow.join(20)
+        assert answers == [(200, b"done")]
+
+
+def test_at_the_limit_of_open_files_connections_wait_and_one_line_is_printed(monkeypatch, capsys):
+    accept, failures = socket.socket.accept, iter(range(30))
+
+    def limited(listener):
+        if next(failures, None) is not None:
+            raise OSError(errno.EMFILE, "too many open files")
+        return accept(listener)
+
+    with running() as (explorer, port):
+        monkeypatch.setattr(socket.socket, "accept", limited)
+        assert Browser(explorer, port).status(ROW) == 200
+        assert next(failures, None) is None
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_generation(browser, tmp_path):
-    """It needs the secret and a model."""
+    """It needs the token and a model."""
     for path, method in (("/generation", "GET"), ("/generation/begin", "POST")):
         assert browser.status(path, method, b"{}" if method == "POST" else None) == 404
-        assert browser.status(path, method, b"", Cookie=None) == 403
+        assert browser.status(path, method, b"", Authorization=None) == 403
 
     def generation(catalogue):
         config = GPTConfig(**small_recordings.SHAPE, heads=3)
@@ -295,7 +363,7 @@ def about(handlers):
     return b""
 
 handlers.Handlers.about = about
-server.serve(Catalogue({}), lambda address: print(address, flush=True))
+server.serve(Catalogue({}), lambda new_address: print(new_address(), flush=True))
 """
 
 
@@ -305,12 +373,63 @@ def test_ctrl_c_ends_the_server_during_a_job():
         [sys.executable, "-c", SERVE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=environment,
     ) as process:  # fmt: skip
-        address = process.stdout.readline().strip()
-        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-        opener.open(address, timeout=20)
-        assert opener.open(address.split("?")[0] + "ask/about", timeout=20).status == 200
+        origin, _, word = process.stdout.readline().strip().partition("?word=")
+
+        def requested(path, proof, method="GET"):
+            headers = {"Authorization": f"Bearer {proof}"}
+            request = urllib.request.Request(origin + path, headers=headers, method=method)
+            return urllib.request.urlopen(request, timeout=20).read()
+
+        assert requested("ask/about", requested("session", word, "POST").decode()) == b""
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=10)
     assert process.returncode in (-signal.SIGINT, 1, 130)
     assert "Fatal" not in errors
     assert "ERROR" not in errors
+
+
+def test_a_truncated_recording_is_reported_and_the_server_continues(tmp_path):
+    path = small_recordings.of_gpt().save(tmp_path / "r.safetensors")
+    with running(recording=load(path)) as served:
+        browser = Browser(*served)
+        assert browser.status(ROW) == 200
+        os.truncate(path, 5000)
+        for request in (ROW, "/ask/small?call=0.0.0", "/ask/scores?call=0.0.1"):
+            status, text, _ = browser.request(request)
+            assert (status, b"r.safetensors was truncated" in text) == (400, True)
+        assert browser.status("/ask/about") == 200
+
+
+class SlowTokenizer:
+    """A tokenizer that needs without end for some texts, as a pattern in its file may."""
+
+    def __init__(self):
+        self.end = threading.Event()
+
+    def encode(self, text):
+        if "aaa" in text:
+            self.end.wait(60)
+        return [0]
+
+
+def test_a_text_that_is_not_tokenized_in_time_is_refused_and_delays_nothing(monkeypatch):
+    monkeypatch.setattr("heedful.views.explorer.server.READ_LIMIT", 0.5)
+    model = Model()
+    model.tokenizer = SlowTokenizer()
+    with running(model) as served:
+        browser, answers = Browser(*served), []
+
+        def post(text):
+            answers.append(browser.request("/record", "POST", f'["{text}"]'.encode())[:2])
+
+        stuck = threading.Thread(target=post, args=["aaa"])
+        stuck.start()
+        assert browser.request(ROW)[0] == 200  # the thread of `post` still waits
+        assert not answers
+        stuck.join()
+        post("b")  # the thread that tokenizes is still busy
+        model.tokenizer.end.set()
+        assert [status for status, _ in answers] == [400, 400]
+        assert all(b"tokenizing" in text for _, text in answers)
+        time.sleep(0.1)
+        assert browser.request("/record", "POST", b'["b"]')[0] == 200

@@ -26,6 +26,7 @@ from heedful.models.parameters import (
     parameters_of,
     shapes_of,
 )
+from heedful.models.size import check_size
 
 
 class Architecture(NamedTuple):
@@ -70,7 +71,7 @@ def load_pretrained(
 
     Weights are memory-mapped and copied one at a time.
     """
-    architecture, config, tensors = _open(directory, allow_pickle)
+    architecture, config, tensors = _open(directory, allow_pickle, verify=True)
     model = on_meta_device(lambda: architecture.model(config))
     _set_parameters(model, architecture.format.names(config), tensors, directory, dtype)
     return model.eval()
@@ -81,22 +82,23 @@ def load_meta_model(directory: Path, *, allow_pickle: bool = False) -> nn.Module
 
     A configuration alone is enough.
     """
-    architecture, config, _ = _open(directory, allow_pickle, needs_weights=False)
+    architecture, config, _ = _open(directory, allow_pickle)
     return on_meta_device(lambda: architecture.model(config))
 
 
 def _open(
-    directory: Path, allow_pickle: bool, *, needs_weights: bool = True
+    directory: Path, allow_pickle: bool, verify: bool = False
 ) -> tuple[Architecture, Any, dict[str, Tensor]]:
     """Return a checkpoint's architecture, its configuration, and its memory-mapped tensors."""
     description = read_json(directory / "config.json")
     architecture = _architecture(description, directory)
     has_weights = any(path.suffix in (".safetensors", ".bin") for path in directory.iterdir())
-    tensors = mapped_tensors(directory, allow_pickle) if has_weights or needs_weights else {}
+    tensors = mapped_tensors(directory, allow_pickle, verify) if verify or has_weights else {}
     try:
         config = architecture.format.read_config(description, tensors)
     except (ArgumentError, TypeError, KeyError) as error:
         raise _config_error(directory, error) from error
+    check_size(config, tensors or None, directory)
     return architecture, config, tensors
 
 

@@ -94,7 +94,7 @@ def _windows(description: Mapping[str, Any]) -> set[int | None]:
     if kinds:
         return {size if kind == "sliding_attention" else None for kind in kinds}
     first, layers = description["max_window_layers"], description["num_hidden_layers"]
-    return {size if i >= first else None for i in range(layers)}
+    return {size if i >= first else None for i in (0, layers - 1)}
 
 
 def _biases(description: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ A tensor's data is read when it is used, so a checkpoint of any size opens at on
 
 from __future__ import annotations
 
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,16 +14,21 @@ import torch
 from torch import Tensor
 
 from heedful.errors import RunError
-from heedful.files import read_error, read_json
+from heedful.files import load_tensors, read_error, read_json, read_tensors
 from heedful.models.huggingface.hub import PICKLED, SAFE
 
 
-def mapped_tensors(directory: Path, allow_pickle: bool = False) -> dict[str, Tensor]:
+def mapped_tensors(
+    directory: Path, allow_pickle: bool = False, verify: bool = False
+) -> dict[str, Tensor]:
     """Return all tensors by name, memory-mapped, from safetensors or, if allowed, `.bin` files.
 
-    `.bin` files are pickles, from which only tensors and plain containers are loaded.
+    `.bin` files are pickles, from which only tensors and plain containers are loaded. With
+    `verify`, all tensors are read and compared with the checksums that an export of heedful has.
     """
-    if (tensors := _single_or_shards(directory, SAFE, _load_safetensors)) is not None:
+    read, advice = load_tensors if verify else read_tensors, "download or copy it again"
+    tensors = _single_or_shards(directory, SAFE, lambda path: read(path, advice)[0])
+    if tensors is not None:
         return tensors
     pickled = next((p for p in _file_and_index(directory, PICKLED) if p.exists()), None)
     if pickled is None:
@@ -76,22 +82,30 @@ def _shard_of(index: Path) -> dict[str, str]:
     return shard_of
 
 
-def _load_safetensors(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError, safe_open
+def is_refusal(error: BaseException) -> bool:
+    """Return whether torch refused to unpickle a file; its message advises to run the code."""
+    return type(error).__name__ == "UnpicklingError"
 
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise read_error(path, error, remedy="download it again") from error
+
+def pickle_error(path: Path) -> RunError:
+    """Return the error for a pickled file that is refused."""
+    return RunError(
+        f"a pickled file in {path} has more than tensors and plain containers, or is damaged",
+        expected="a model's state_dict",
+        remedy="use safetensors; heedful never runs the code in pickled files",
+    )
 
 
 def _load_pickle(path: Path) -> dict[str, Tensor]:
     try:  # files of torch before 1.6 are not zip archives, and cannot be memory-mapped
-        content = torch.load(
-            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the age of the format
+            content = torch.load(
+                path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+            )
     except Exception as error:  # unpickling a damaged file may raise anything
+        if is_refusal(error):
+            raise pickle_error(path) from error
         raise read_error(path, error, remedy="download it again") from error
     is_tensors = isinstance(content, dict) and all(
         isinstance(tensor, Tensor) for tensor in content.values()

@@ -12,6 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.errors import ArgumentError
+from heedful.ops.indexing import check_index
 from heedful.recording import Call, Recording
 from heedful.recording.head_scores import ChanceScores
 from heedful.recording.segment_masks import SegmentSpecs
@@ -51,7 +52,7 @@ class _Complete:
     def text(self, index: int, tokens: int | None) -> Text:
         if tokens is not None:
             raise ArgumentError("four indices", expected="three, recording.text.call")
-        return self.texts[_check_index("text", index, len(self.texts))]
+        return self.texts[check_index("text", index, len(self.texts))]
 
     def about(self) -> list[dict[str, Any]]:
         return [text.about() for text in self.texts]
@@ -66,7 +67,7 @@ class _Live:
         self._text(source.tokens)  # raise now if a layer or head does not exist
 
     def text(self, index: int, tokens: int | None) -> Text:
-        _check_index("text", index, 1)
+        check_index("text", index, 1)
         if tokens is None:  # the response would change with each new token
             raise ArgumentError("three indices", expected="four, recording.text.call.tokens")
         return self._text(tokens)
@@ -156,21 +157,18 @@ class Catalogue:
         Raises:
             ArgumentError: an index out of range, or `tokens` that is missing or superfluous.
         """
-        calls = self._text(recording, text, tokens).calls
-        return calls[_check_index("call", call, len(calls))]
+        calls = self._source(recording).text(text, tokens).calls
+        return calls[check_index("call", call, len(calls))]
 
     def scored(
         self, recording: int, text: int, call: int, tokens: int | None = None
     ) -> tuple[Call, ChanceScores]:
         """Return a call with reliable token ids only, and the cache of its text's chance scores."""
-        source = self._text(recording, text, tokens)
-        return source.scored[_check_index("call", call, len(source.calls))], source.chance_scores
-
-    def _text(self, recording: int, text: int, tokens: int | None) -> Text:
-        return self._source(recording).text(text, tokens)
+        source = self._source(recording).text(text, tokens)
+        return source.scored[check_index("call", call, len(source.calls))], source.chance_scores
 
     def _source(self, index: int) -> _Complete | _Live:
-        return list(self._sources.values())[_check_index("recording", index, len(self._sources))]
+        return list(self._sources.values())[check_index("recording", index, len(self._sources))]
 
 
 def call_id(indices: Indices) -> str:
@@ -182,12 +180,6 @@ def title_of(text: str) -> str:
     """Return a text as a title of one line, cut to `TITLE_LENGTH` characters."""
     line = " ".join(text.split())
     return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1] + "…"
-
-
-def _check_index(kind: str, index: int, size: int) -> int:
-    if not 0 <= index < size:
-        raise ArgumentError(f"{kind} {index}", expected=f"0 to {size - 1}" if size else "none")
-    return index
 
 
 def _mark(texts: list[Text], segments: SegmentSpecs) -> None:

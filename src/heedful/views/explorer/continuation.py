@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +18,7 @@ from heedful.errors import ArgumentError
 from heedful.generate import Reader, beginning
 from heedful.loaded import LoadedBert, LoadedGPT, LoadedSeq2Seq
 from heedful.loaded.loaded_model import LoadedModel
-from heedful.loaded.transformers_models import LoadedTransformers
+from heedful.loaded.transformers_models import LoadedTransformers, end_ids
 from heedful.recording import Recording
 from heedful.recording.live_generation import LiveGeneration
 from heedful.views.explorer.text import Text
@@ -130,7 +129,7 @@ class _TransformersContinuation(Continuation):
     def __init__(self, loaded: LoadedTransformers, writer: nn.Module, prompt: str) -> None:
         self.model, self._writer, self._opened = loaded.model, writer, loaded
         self.ids = _prompt_ids(loaded, prompt)
-        self.ends = _end_ids(writer)
+        self.ends = end_ids(writer)
         self.size, self.context_length = len(loaded.tokenizer), loaded.context_length
         parameters = inspect.signature(writer.forward).parameters
         self._options = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
@@ -172,11 +171,6 @@ def _prompt_ids(loaded: LoadedTransformers, prompt: str) -> list[int]:
         if token is not None:
             return [token]
     raise ArgumentError("an empty prompt", expected="some text to continue")
-
-
-def _end_ids(writer: Any) -> frozenset[int]:
-    end = writer.generation_config.eos_token_id
-    return frozenset(() if end is None else end if isinstance(end, Sequence) else (end,))
 
 
 @dataclass

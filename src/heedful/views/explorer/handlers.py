@@ -64,7 +64,7 @@ class Handlers:
         """
         return ENDPOINTS[endpoint](self, Request(parameters))
 
-    def about(self) -> bytes:
+    def about(self, _: Request | None = None) -> bytes:
         """Return all recordings with their texts and calls, and the meaning of each head score."""
         words = {name: score._asdict() for name, score in SCORES.items()}
         steps = [step._asdict() for step in self.catalogue.training_steps]
@@ -262,7 +262,6 @@ class Handlers:
         call = self.catalogue.call(*indices)
         if len(heads) * len(queries) * call.shape[2] <= WHOLE_ROWS:
             return []
-        call.checked_inputs()
         jobs = [
             self._job(("sums", indices, head, queries), lambda head=head: Sums(call, head, queries))
             for head in heads
@@ -313,17 +312,9 @@ def _region(request: Request, call: Call) -> tuple[int, range, range]:
 
 
 ENDPOINTS: dict[str, Callable[[Handlers, Request], bytes]] = {
-    "about": lambda handlers, request: handlers.about(),
-    "small": Handlers.small,
-    "scores": Handlers.scores,
-    "tile": Handlers.tile,
-    "tokens": Handlers.tokens,
-    "find": Handlers.find,
-    "image": Handlers.image,
-    "row": Handlers.row,
-    "column": Handlers.column,
-    "cell": Handlers.cell,
-    "part": Handlers.part,
-    "segments": Handlers.segments,
-    "strongest": Handlers.strongest,
-}
+    name: getattr(Handlers, name)
+    for name in (
+        "about", "small", "scores", "tile", "tokens", "find", "image", "row", "column", "cell",
+        "part", "segments", "strongest",
+    )
+}  # fmt: skip

@@ -192,7 +192,6 @@ class Worker:
             if self._ended:
                 _refuse(future)
                 return future
-            self._waiting = [entry for entry in self._waiting if not entry[1].cancelled()]
             self._waiting.append((work, future))
             self._changed.notify()
         return future

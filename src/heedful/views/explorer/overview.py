@@ -156,13 +156,6 @@ class Thumbnails(Statistic):
         part = self._maps[block.heads, row : row + rows, column : column + columns]
         part.copy_(torch.maximum(part, cells))
 
-    def merge(self, other: Thumbnails) -> None:
-        """Take the maximum of both in each cell."""
-        if self._maps is None or other._maps is None:
-            self._maps = other._maps if self._maps is None else self._maps
-        else:
-            self._maps = torch.maximum(self._maps, other._maps)
-
     def result(self) -> Tensor:
         """Return the thumbnails, (H, r, c), with 0 in masked cells."""
         return self.required(self._maps).clamp(max=1).cpu()

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
-import secrets
+import math
 import socket
+import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import cache
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from heedful.errors import HeedfulError, RunError
 from heedful.views.explorer.access import Guard
@@ -31,18 +37,23 @@ STATUSES: dict[type[HeedfulError], int] = {RefusedError: 503, FaultError: 500}
 GONE = 499  # status if the browser has closed the connection
 BODY_LIMIT = 2_000_000  # bytes
 HOST = "127.0.0.1"
+READ_LIMIT = 5.0  # seconds to tokenize a typed text
+SLOW = f"tokenizing the text takes more than {READ_LIMIT:g} seconds; expected a shorter text"
 GRACE = 2  # seconds for responses in progress when the server ends
-POLL = 0.1  # seconds between two checks whether the browser still waits
+NewAddress = Callable[..., str]  # `Explorer.new_address`
+CONNECTIONS = 1000  # further requests are refused
+DEADLINE = 10.0  # seconds for the headers of a request, and for its body
 
 
 class Explorer:
-    """The web application; `app` is its ASGI application, `secret` grants access.
+    """The web application; `app` is its ASGI application.
 
     Args:
         handlers: the handlers of a catalogue.
         port: the port of the server.
         model: a loaded model that records texts typed into the page.
         generation: a generation that the page controls.
+        lifetime: the seconds for which an unused address works.
     """
 
     def __init__(
@@ -51,14 +62,16 @@ class Explorer:
         port: int,
         model: Any = None,
         generation: Generation | None = None,
+        lifetime: float = math.inf,
     ) -> None:
-        self.handlers, self.model = handlers, model
+        self.handlers, self.model, self.port = handlers, model, port
         self.generation: Any = generation
         if model is not None:
             handlers.model = {"name": model.directory.name, "pairs": model.reads_pairs}
         if generation is not None:
             handlers.generation = generation.about
         watched = no_work if generation is None else generation.work
+        self.reader = Worker()
         self.worker = Worker(handlers.background.work, watched=watched)
         routes = [
             Route("/", self._page),
@@ -73,12 +86,20 @@ class Explorer:
                 Route("/generation/file", self._generation_file),
                 Route("/generation/{action}", self._generation_action, methods=["POST"]),
             ]
-        self.app = Guard(Starlette(routes=routes), port, secrets.token_urlsafe(24))
+        self.app = Guard(Starlette(routes=routes), port, lifetime)
 
-    @property
-    def secret(self) -> str:
-        """The secret that grants access."""
-        return self.app.secret
+    def new_address(self, on_use: Callable[[], object] = lambda: None) -> str:
+        """Return an address that opens the page once, and calls `on_use` when it does."""
+        return f"http://{HOST}:{self.port}/?word={self.app.new_word(on_use)}"
+
+    def server(self) -> uvicorn.Server:
+        """Return the server of the application."""
+        settings = uvicorn.Config(
+            self.app, loop="asyncio", http=TimedProtocol, ws="none", lifespan="off",
+            log_level="critical", access_log=False, proxy_headers=False, server_header=False,
+            limit_concurrency=CONNECTIONS, timeout_graceful_shutdown=GRACE,
+        )  # fmt: skip
+        return uvicorn.Server(settings)
 
     async def _page(self, request: HTTPRequest) -> Response:
         return HTMLResponse((PAGE / "index.html").read_bytes())
@@ -102,6 +123,8 @@ class Explorer:
         texts = _texts(body)
         if texts is None:
             return PlainTextResponse("expected a JSON list of one or two texts", 400)
+        if not await self._is_tokenized(texts):
+            return PlainTextResponse(SLOW, 400)
         return await self._respond(request, lambda: self._add_recording(texts))
 
     def _add_recording(self, texts: list[str]) -> bytes:
@@ -126,8 +149,29 @@ class Explorer:
         action = request.path_params["action"]
         if action not in ACTIONS:
             return PlainTextResponse("no such action", 404)
-        body = await _body(request)
-        return await self._respond(request, lambda: self.generation.do(action, _json(body)))
+        fields = _json(await _body(request))
+        prompt = fields.get("prompt") if isinstance(fields, dict) else None
+        if isinstance(prompt, str) and not await self._is_tokenized([prompt]):
+            return PlainTextResponse(SLOW, 400)
+        return await self._respond(request, lambda: self.generation.do(action, fields))
+
+    async def _is_tokenized(self, texts: list[str]) -> bool:
+        """Tokenize typed texts in a thread of its own; return False after `READ_LIMIT` seconds.
+
+        A pattern in the files of a tokenizer may take hours. The thread cannot be ended; until it
+        ends, further texts are refused, and all other requests are answered.
+        """
+        tokenizer = getattr(self.model, "tokenizer", None)
+        if tokenizer is None:
+            return True
+        work = self.reader.submit(lambda: [tokenizer.encode(text) for text in texts])
+        future = asyncio.wrap_future(work)
+        done, _ = await asyncio.wait([future], timeout=READ_LIMIT)
+        if done:
+            future.exception()  # the worker, which tokenizes the text again, reports it
+        else:
+            future.cancel()
+        return bool(done)
 
     async def _respond(self, request: HTTPRequest, work: Any) -> Response:
         """Run the work in the worker thread; return its result, or its error in one line."""
@@ -143,13 +187,18 @@ class Explorer:
 
 async def _unless_gone(request: HTTPRequest, future: Future) -> bytes | None:
     """Return the result of the future; None if the browser closes the connection first."""
-    result = asyncio.wrap_future(future)
-    while not result.done():
-        await asyncio.wait([result], timeout=POLL)
-        if not result.done() and await request.is_disconnected():
-            result.cancel()  # cancels the future, too
-            return None
-    return result.result()
+    result, gone = asyncio.wrap_future(future), asyncio.ensure_future(_disconnected(request))
+    await asyncio.wait([result, gone], return_when=asyncio.FIRST_COMPLETED)
+    gone.cancel()
+    if result.done():
+        return result.result()
+    result.cancel()  # cancels the future, too
+    return None
+
+
+async def _disconnected(request: HTTPRequest) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _body(request: HTTPRequest) -> str:
@@ -178,50 +227,76 @@ def _json(body: str) -> Any:
 
 
 def serve(
-    catalogue: Catalogue,
-    ready: Callable[[str], None],
-    *,
-    port: int = 0,
-    model: Any = None,
-    generation: Generation | None = None,
+    catalogue: Catalogue, ready: Callable[[NewAddress], object], *, port: int = 0, **options: Any
 ) -> None:
     """Run the server until it is interrupted.
 
     Args:
         catalogue: the recordings to show.
-        ready: called with the address, once it can be opened.
+        ready: called with `Explorer.new_address`, once addresses can be opened.
         port: the port; 0 picks a free one.
-        model: a loaded model that records texts typed into the page.
-        generation: a generation that the page controls.
+        options: `model`, `generation` and `lifetime`, as for `Explorer`.
 
     Raises:
         RunError: a port that cannot be opened, for example because it is in use.
     """
-    with _listening(port) as listening:
-        bound = listening.getsockname()[1]
-        explorer = Explorer(Handlers(catalogue), bound, model, generation)
-        settings = uvicorn.Config(
-            explorer.app, log_level="critical", access_log=False, lifespan="off", ws="none",
-            proxy_headers=False, server_header=False, timeout_graceful_shutdown=GRACE,
-        )  # fmt: skip
+    with listening(port) as listener:
+        explorer = Explorer(Handlers(catalogue), listener.getsockname()[1], **options)
         try:
-            ready(f"http://{HOST}:{bound}/?word={explorer.secret}")  # the socket listens already
-            uvicorn.Server(settings).run(sockets=[listening])
+            ready(explorer.new_address)  # the socket listens already
+            explorer.server().run(sockets=[listener])
         finally:
             explorer.worker.shutdown()
 
 
-def _listening(port: int) -> socket.socket:
+class TimedProtocol(H11Protocol):
+    """uvicorn's protocol, which also closes connections without a complete request in time."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the checks."""
+        super().connection_made(transport)
+        self.loop.call_later(DEADLINE, self._check, self.cycle)
+
+    def _check(self, previous: Any) -> None:
+        """Close the connection if it waits for the same request as at the previous check."""
+        if self.cycle is previous and self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+            self.transport.abort()
+        elif not self.transport.is_closing():
+            self.loop.call_later(DEADLINE, self._check, self.cycle)
+
+
+class Listener(socket.socket):
+    """A socket whose new connections wait while this process may open no more files."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection, or raise the error that means: try again later."""
+        try:
+            return super().accept()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            _report_open_files()  # asyncio itself would log thousands of tracebacks
+            time.sleep(0.01)  # asyncio tries again at once
+            raise BlockingIOError from error
+
+
+@cache  # one line per process
+def _report_open_files() -> None:
+    print("heedful: new connections wait, because this process has as many open files as it may "
+          "have; raise the limit with ulimit -n", file=sys.stderr)  # fmt: skip
+
+
+def listening(port: int) -> Listener:
     """Return a socket that listens at a port, for connections from this machine only."""
     # without an explicit IPPROTO_TCP, asyncio leaves Nagle's algorithm on: 40 ms per small response
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = Listener(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((HOST, port))
-        listening.listen()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        listener.listen()
     except OSError as error:
-        listening.close()
+        listener.close()
         raise RunError(
             f"port {port} ({error.strerror})", remedy="omit --port to use a free one"
         ) from error
-    return listening
+    return listener

@@ -19,7 +19,8 @@ from torch import Tensor
 from heedful.ops.indexing import evenly_spaced
 from heedful.ops.inputs import MASKED_SCORE, AttentionInputs
 from heedful.ops.map_region import weights
-from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Padding, Window
+from heedful.ops.mask_base import parts_of
+from heedful.ops.masks import Causal, Dense, KeyRanges, Mask, Packed, Padding, Window
 from heedful.ops.statistics import LogSumExp, gather
 from heedful.recording import Call
 from heedful.views.explorer.wire import packed, planes
@@ -171,13 +172,10 @@ def mask_as_data(call: Call) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
     n is a query, m a key. causal: m ≤ n + value. window: |n + offset − m| < value. runs: first ≤
     m < end, both given per query. bits: (1 or H, 1 or N, ⌈M/8⌉) bytes, lowest bit first.
     """
-    mask, (_, N, M) = call.causes.mask, call.shape
-    parts: tuple[Mask, ...] = ()
-    if mask is not None:
-        parts = mask.parts if isinstance(mask, Combined) else (mask,)
+    _, N, M = call.shape
     conditions: list[dict[str, Any]] = []
     arrays: dict[str, Tensor] = {}
-    for i, part in enumerate(parts):
+    for i, part in enumerate(parts_of(call.causes.mask)):
         offset = M - N if getattr(part, "offset", None) is None else part.offset  # type: ignore[attr-defined]
         if isinstance(part, Causal):
             conditions.append({"causal": offset})

@@ -188,17 +188,9 @@ def _with_heads(call: Call, heads: list[int]) -> Call:
     if heads == call.heads:
         return call
     places = torch.tensor([call.heads.index(head) for head in heads], device="cpu")
-    value = call.value
+    value, inputs = call.value, call.causes.of_heads(places)
     if value is not None:
         value = value[places // (call.shape[0] // len(value))]
-    inputs, bias = call.causes, call.causes.bias
-    inputs = inputs._replace(
-        query=inputs.query[places],
-        key=inputs.key[places // (len(inputs.query) // len(inputs.key))],
-        mask=None if inputs.mask is None else inputs.mask.of_heads(places),
-        bias=bias[places] if bias is not None and bias.ndim == 3 and len(bias) > 1 else bias,
-        sinks=None if inputs.sinks is None else inputs.sinks[places],
-    )
     sums = RowSums(call.sums.table[places], call.sums.queries)
     return replace(call, causes=inputs, sums=sums, value=value, chosen=heads, _cache={})
 

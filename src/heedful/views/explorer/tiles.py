@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
+from heedful.ops.heatmap import pool_axis
 from heedful.ops.indexing import as_slice, intersection
 from heedful.ops.inputs import block_entries
 from heedful.recording import Call
@@ -118,13 +119,7 @@ def pooled(part: Tensor, cell: int, reduce: str) -> Tensor:
 
 def pooled_keys(part: Tensor, cell: int, reduce: str) -> Tensor:
     """Pool weights (…, m) in pieces of `cell` keys; the last piece may be smaller."""
-    missing = -part.shape[-1] % cell
-    pieces = torch.nn.functional.pad(part, (0, missing)).unflatten(-1, (-1, cell))
-    if reduce == "max":
-        return pieces.amax(-1)
-    sizes = torch.full((pieces.shape[-2],), float(cell), dtype=torch.float32, device="cpu")
-    sizes[-1] -= missing
-    return pieces.sum(-1) / sizes
+    return pool_axis(part, cell, part.ndim - 1, torch.mean if reduce == "mean" else torch.amax)
 
 
 class Pyramid(Job):

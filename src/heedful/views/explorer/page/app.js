@@ -34,6 +34,7 @@ export async function mount(element, source, host = {}) {
   let unfollow = () => {};
   let unfollowTheme = () => {};
   try {
+    element.replaceChildren(); // removes the text of a page that has not started
     const about = /** @type {any} */ (await source.ask("about"));
     const state = new State(about);
     if (host.address)

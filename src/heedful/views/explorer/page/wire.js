@@ -44,13 +44,17 @@ export function number(value) {
   return typeof value === "number" ? value : value === "inf" ? Infinity : -Infinity;
 }
 
-/** Decompress the base64 text of an element of the one-file page. @param {Element | null} element */
+/** Decompress the base64 text of an element of the one-file page; deflate compares its checksum. @param {Element | null} element */
 export async function decompress(element) {
-  const text = atob(element?.textContent ?? "");
-  const bytes = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Response(stream).arrayBuffer();
+  try {
+    const text = atob(element?.textContent ?? "");
+    const bytes = new Uint8Array(text.length);
+    for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return await new Response(stream).arrayBuffer();
+  } catch {
+    throw new Error("This page is damaged or incomplete: copy it again, or write it again.");
+  }
 }
 
 /** The contents of the one-file page: parts by their names (file_contents.py). */

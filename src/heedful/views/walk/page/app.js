@@ -36,6 +36,7 @@ export function mount(element, { walks, start, text, memory }, host) {
       () => state.address(),
       historyEntry,
     );
+  element.replaceChildren(); // removes the text of a page that has not started
   render(html`<${Page} state=${state} host=${host} />`, element);
 }
 

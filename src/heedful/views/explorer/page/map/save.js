@@ -197,7 +197,9 @@ async function csv(state, source, painter) {
   return `${lines.join("\n")}\n`;
 }
 
-const quoted = (/** @type {string} */ text) => `"${text.replaceAll('"', '""')}"`;
+/** A text as a field of a CSV file; "'" keeps spreadsheets from computing it as a formula. @param {string} text */
+export const quoted = (text) =>
+  `"${text.replace(/^(?=[=+\-@\t\r\n])/, "'").replaceAll('"', '""')}"`;
 
 /** @param {Source} source @param {string} call @param {Axis} axis @param {[number, number]} range @returns {Promise<string[]>} */
 async function tokenNames(source, call, axis, [start, stop]) {

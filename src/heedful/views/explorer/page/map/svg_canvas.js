@@ -1,7 +1,14 @@
 // A canvas context that writes SVG: images become image elements, and text remains text.
 
-const safe = (/** @type {string} */ text) =>
-  text.replace(/[&<>"]/g, (sign) => `&#${sign.charCodeAt(0)};`);
+const signOf = (/** @type {string} */ control) =>
+  String.fromCharCode(0x2400 + control.charCodeAt(0));
+
+/** Escape a text for XML, which has no control characters: these become visible signs. @param {string} text */
+const safe = (text) =>
+  text
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: these are replaced
+    .replace(/[\0-\x1f\ufffe\uffff]/g, (c) => (c < " " ? signOf(c) : "\ufffd"))
+    .replace(/[&<>"]/g, (sign) => `&#${sign.charCodeAt(0)};`);
 
 /** The members of a canvas context that the painter of the map uses. */
 export class SvgPen {
