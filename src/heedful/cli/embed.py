@@ -213,6 +213,7 @@ def _as_data(
         data["similar"] = _nearest_words(vectors, answers.similar[1])
     if answers.analogy:
         data["analogy"] = _nearest_words(vectors, answers.analogy[1])
+        data["sum"] = _sum(vectors, answers.analogy[0])
     if picture:
         data["picture"] = str(picture)
     if show_table and len(vectors.words) <= SMALL:
@@ -251,18 +252,60 @@ def _show(vectors: WordVectors, answers: Answers, picture: Path | None, show_tab
     size = f"{plural(len(vectors.words), 'word')} of {plural(vectors.table.shape[1], 'number')}"
     screen.print(facts([("table", size)]))
     if answers.between:
-        a, b = (vectors.words[row] for row in answers.between[0])
-        screen.print(f"\n{a} and {b}  {answers.between[1]:.4f}", markup=False)
+        _show_cosine(vectors, *answers.between)
     if answers.similar:
         _show_nearest(vectors, f"most like {vectors.words[answers.similar[0]]}", answers.similar[1])
     if answers.analogy:
-        a, b, c = (vectors.words[row] for row in answers.analogy[0])
-        title = f"{a} is to {b} as {c} is to"
-        _show_nearest(vectors, title, answers.analogy[1])
+        _show_sum(vectors, answers.analogy[0])
+        _show_nearest(vectors, "nearest to the sum", answers.analogy[1])
     if picture:
         screen.print(f"\n{picture}", markup=False, soft_wrap=True)
     if show_table:
         _show_table(vectors)
+
+
+def _show_cosine(vectors: WordVectors, rows: list[int], similarity: float) -> None:
+    """Print a cosine similarity as the dot product divided by the product of the norms."""
+    from heedful.views.number_format import products, visible
+    from heedful.views.terminal import console, facts
+
+    screen = console()
+    names = [visible(vectors.words[row]) for row in rows]
+    a, b = vectors.table[rows].astype(float)
+    dot, *norms = (f"{number:.5g}" for number in (a @ b, math.sqrt(a @ a), math.sqrt(b @ b)))
+    labels = ["dot product", *(f"norm of {name}" for name in names), "cosine"]
+    room = screen.width - max(map(len, labels)) - 14
+    sums = [products(x.tolist(), y.tolist(), room) for x, y in ((a, b), (a, a), (b, b))]
+    lines = [f"{sums[0]} = {dot}", *(f"√({s}) = {n}" for s, n in zip(sums[1:], norms, strict=True))]
+    lines.append(f"{dot} / ({' × '.join(norms)}) = {similarity:.4f}")
+    screen.print(f"\n{' and '.join(names)}  {similarity:.4f}", style="bold", markup=False)
+    screen.print(facts(zip(labels, lines, strict=True)))
+
+
+def _sum(vectors: WordVectors, rows: list[int]) -> list[float]:
+    """Return the vector b − a + c of an analogy."""
+    from heedful.text.similarity import analogy
+
+    return analogy(*vectors.table[rows]).tolist()
+
+
+def _show_sum(vectors: WordVectors, rows: list[int]) -> None:
+    """Print the vectors of the words of an analogy, and their sum b − a + c."""
+    from heedful.views.number_format import Labels, Matrix, visible
+    from heedful.views.terminal import console
+
+    screen = console()
+    a, b, c = (vectors.words[row] for row in rows)
+    table = [*vectors.table[[rows[1], rows[0], rows[2]]].tolist(), _sum(vectors, rows)]
+    matrix = Matrix(
+        (len(table), len(table[0])), Labels([b, f"- {a}", f"+ {c}", "= sum"]), Labels(()),
+        lambda chosen, columns: [[table[row][column] for column in columns] for row in chosen],
+    )  # fmt: skip
+    title = f"{visible(a)} is to {visible(b)} as {visible(c)} is to …"
+    screen.print(f"\n{title}", style="bold", markup=False)
+    for line in matrix.lines(screen.width):
+        line.rstrip()
+        screen.print(line)
 
 
 def _show_nearest(vectors: WordVectors, title: str, nearest: Nearest) -> None:

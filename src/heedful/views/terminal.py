@@ -85,7 +85,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Table:
     output.add_column(style="dim", no_wrap=True)
     output.add_column(overflow="fold")
     for name, value in pairs:
-        output.add_row(name, Text(value))
+        output.add_row(Text(name), Text(value))
     return output
 
 
