@@ -140,7 +140,9 @@ def explain(
         _write_page(html, explanation, words, passed if model is None else None)
         return
     positions = None if query is None else explanation.positions_of(query)
-    paths = [] if pictures is None else _draw(explanation, pictures, suffix, overwrite)
+    paths = []
+    if pictures is not None:
+        paths = _draw(explanation, pictures, suffix, positions, overwrite)
     if as_json:
         from heedful.views.walk.page_data import as_data
 
@@ -237,10 +239,14 @@ def _hint(explanation: Explanation, is_variant: bool) -> str:
     return f"More: --query @{position} follows a token{deeper}, --pictures DIR, --json"
 
 
-def _draw(explanation: Explanation, folder: Path, suffix: str, overwrite: bool) -> list[Path]:
+def _draw(
+    explanation: Explanation, folder: Path, suffix: str, positions: list[int] | None,
+    overwrite: bool,
+) -> list[Path]:  # fmt: skip
     from heedful.cli.plot import warn_of_missing_fonts
     from heedful.views.walk.pictures import draw
 
-    paths = draw(explanation, folder, suffix, overwrite=overwrite)
+    query = positions[0] if positions else None
+    paths = draw(explanation, folder, suffix, query=query, overwrite=overwrite)
     warn_of_missing_fonts([*explanation.tokens, *explanation.memory])
     return paths

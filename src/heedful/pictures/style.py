@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Colormap, LogNorm, PowerNorm
+from matplotlib.colors import Colormap, LinearSegmentedColormap, LogNorm, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
@@ -18,6 +18,11 @@ from heedful.pictures.labels import drawable, families_of, shorten
 
 INK, QUIET, EMPTY = "#24292f", "#6e7781", "#dfe3e7"
 PALE, STRIPES = "#eef0f2", "#b4bbc2"  # masked cells: background and stripes
+# Numbers of either sign: orange below 0, blue above, as on the pages (`walk/page/colours.js`)
+SIGNED = LinearSegmentedColormap.from_list(
+    "signed", ["#863e07", "#d4762a", "#fafafa", "#4296e7", "#17559b"]
+).with_extremes(bad=(0, 0, 0, 0))
+ROW = "#8a2a84"  # the frame of a selected row, as on the pages
 LETTER = 0.62  # average width of a letter of DejaVu Sans, in font sizes
 
 

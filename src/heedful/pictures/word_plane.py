@@ -11,10 +11,11 @@ from matplotlib.text import Annotation
 
 from heedful.pictures import style
 from heedful.pictures.labels import drawable, shorten
-from heedful.pictures.style import EMPTY, INK, QUIET, name_axes
+from heedful.pictures.style import EMPTY, INK, QUIET, ROW, name_axes
 
 POINT = "#277f8e"
-ARROW = {"arrowstyle": "-|>", "color": "#d1701f", "linewidth": 1.4, "shrinkA": 7, "shrinkB": 7}
+ARROW = {"arrowstyle": "-|>", "color": ROW, "linewidth": 1.4}
+GAP = 7  # between an arrow and a dot
 LEADER = {"arrowstyle": "-", "color": QUIET, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
 LONGEST = 24  # columns of a name
 # Offsets of a name from its word's point, in 1/72 inch, in the order in which they are tried
@@ -26,26 +27,35 @@ NEAR = 10  # a name at a larger offset gets a line to its word's point
 def words(
     coordinates: np.ndarray,
     labels: Sequence[str],
-    shares: Sequence[float],
+    shares: Sequence[float] = (),
     *,
+    axes: tuple[str, str] | None = None,
     arrows: Sequence[tuple[int, int]] = (),
     title: str | None = None,
+    dots: int | None = None,
 ) -> Figure:
     """Draw words as points with names beside them, without overlaps if possible.
 
     Args:
         coordinates: (n, 2).
         labels: n names.
-        shares: the fraction of the variance along each of the two axes.
+        shares: the fraction of the variance along each of the two axes, if these are principal.
+        axes: names of other axes.
         arrows: pairs of indices of points, (start, end).
         title: above the plot.
+        dots: number of points with a dot, from the first; default: all.
     """
     figure = style.figure(7.5, 6)
     ax = figure.subplots()
-    ax.scatter(coordinates[:, 0], coordinates[:, 1], s=34, color=POINT, zorder=3, linewidths=0)
+    ax.scatter(
+        coordinates[:dots, 0], coordinates[:dots, 1], s=34, color=POINT, zorder=3, linewidths=0
+    )
+    ax.update_datalim(coordinates)
     for a, b in arrows:
-        ax.annotate("", coordinates[b], coordinates[a], zorder=2, arrowprops=ARROW)
-    _frame(ax, shares)
+        gaps = [GAP * (dots is None or end < dots) for end in (a, b)]
+        look = {**ARROW, "shrinkA": gaps[0], "shrinkB": gaps[1]}
+        ax.annotate("", coordinates[b], coordinates[a], zorder=2, arrowprops=look)
+    _frame(ax, axes or principal_axes(shares))
     names = [
         ax.annotate(shorten(drawable(label), LONGEST), point, OFFSETS[0],
                     textcoords="offset points", fontsize=10, color=INK, zorder=4)
@@ -57,12 +67,21 @@ def words(
     return figure
 
 
-def _frame(ax: Axes, shares: Sequence[float]) -> None:
+def principal_axes(shares: Sequence[float]) -> tuple[str, str]:
+    """Return names of the first two principal axes, with their shares of the variance.
+
+    >>> principal_axes([0.58, 0.42])[1]
+    'second principal component · 42% of the variance'
+    """
+    first, second = (f"{100 * share:.0f}% of the variance" for share in shares)
+    return f"first principal component · {first}", f"second principal component · {second}"
+
+
+def _frame(ax: Axes, names: tuple[str, str]) -> None:
     # equal scales on both axes, so that distances are not distorted
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.18)
-    first, second = (f"{100 * share:.0f}% of the variance" for share in shares)
-    name_axes(ax, f"first principal component · {first}", f"second principal component · {second}")
+    name_axes(ax, *names)
     ax.tick_params(length=0, pad=5, labelsize=8, labelcolor=QUIET)
     ax.grid(color=EMPTY, linewidth=0.6)
     ax.set_axisbelow(True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -13,21 +14,30 @@ from heedful.errors import ArgumentError
 from heedful.explain import Explanation, Section, Stage
 from heedful.files import check_free, make_directory
 from heedful.pictures import lesson_drawings, plots
-from heedful.pictures.labels import label
+from heedful.pictures.labels import label, position_labels
+from heedful.views.walk import planes
+from heedful.views.walk.terminal_pages import has_query_rows
 
-MAX_TOKENS = 1_000  # of an attention map
+MATRIX = 3.0  # inches, largest height of a weight matrix
+MAX_TOKENS, MAX_HEADS = 1_000, 16  # of an attention map; drawn in full of a variant
 MAX_ANSWERS, LABEL = 40, 24  # answers in a picture; terminal cells of a bar's label
 
 
 class Picture(NamedTuple):
-    """A figure, and the name of its file."""
+    """A figure, the name of its file, and the stage of each of its tables or maps."""
 
     name: str
     figure: Figure
+    stages: Sequence[Stage] = ()
 
 
 def draw(
-    explanation: Explanation, folder: Path, suffix: str = "png", *, overwrite: bool = False
+    explanation: Explanation,
+    folder: Path,
+    suffix: str = "png",
+    *,
+    query: int | None = None,
+    overwrite: bool = False,
 ) -> list[Path]:
     """Save the pictures of each group of steps; save none if a file exists, unless `overwrite`.
 
@@ -35,6 +45,7 @@ def draw(
         explanation: the explanation of a text.
         folder: the folder of the files; it is created.
         suffix: png, svg or pdf.
+        query: the position of a token, whose rows are framed; default of the planes: the last.
         overwrite: replace existing files of the same names.
 
     Returns:
@@ -52,7 +63,7 @@ def draw(
         )  # fmt: skip
     files = [
         (folder / f"{number:02}-{picture.name}.{suffix}", picture.figure)
-        for number, picture in enumerate(pictures(explanation), 1)
+        for number, picture in enumerate(pictures(explanation, query), 1)
     ]
     for path, _ in files:
         check_free(path, overwrite)
@@ -60,13 +71,22 @@ def draw(
     return [plots.save(figure, path) for path, figure in files]
 
 
-def pictures(explanation: Explanation) -> Iterator[Picture]:
-    """Yield the pictures of the walk, for each group of steps."""
+def pictures(explanation: Explanation, query: int | None = None) -> Iterator[Picture]:
+    """Yield the pictures of the walk, for each group of steps; frame the rows of `query`."""
+    row = len(explanation.tokens) - 1 if query is None else query
+    for picture in _pictures(explanation, row):
+        if query is not None:
+            rows = [query if has_query_rows(stage) else None for stage in picture.stages]
+            plots.mark_rows(picture.figure, rows)
+        yield picture
+
+
+def _pictures(explanation: Explanation, row: int) -> Iterator[Picture]:
     previous: Stage | None = None
     for section in explanation.sections:
         heading = _title(section, explanation)
         if section.kind.endswith("attention"):
-            yield from _attention(explanation, section, previous, heading)
+            yield from _attention(explanation, section, previous, heading, row)
         elif section.kind == "feed-forward":
             inside = [stage for stage in section.stages if stage.kind == "inner"]
             yield _vectors(explanation, f"{_slug(section)}feed-forward", inside, heading)
@@ -81,15 +101,19 @@ def pictures(explanation: Explanation) -> Iterator[Picture]:
 
 
 def _attention(
-    explanation: Explanation, section: Section, previous: Stage | None, heading: str
+    explanation: Explanation, section: Section, previous: Stage | None, heading: str, row: int
 ) -> Iterator[Picture]:
-    """Yield vectors, scores, weights, context and residual sum of an attention layer."""
+    """Yield the pictures of an attention layer; `row` is the token of the planes."""
     scores, weights, context = (section.stage(name) for name in ("scores", "weights", "context"))
-    slug, head = _slug(section), f", head {explanation.head}" if explanation.heads > 1 else ""
+    slug, heads = _slug(section), _heads(explanation)
+    head = f", head {explanation.head}" if len(heads) < explanation.heads else ""
     if section.stages[0].kind == "embeddings":  # a variant: its section begins with its vectors
         inputs = [stage for stage in section.stages if stage.kind in INPUT_KINDS]
         yield _vectors(explanation, "vectors", inputs, "From text to vectors")
         previous = inputs[-1]
+    if tables := [stage for stage in section.stages if stage.kind == "table"]:
+        title = f"{heading}{head}: weight matrices"
+        yield _vectors(explanation, f"{slug}matrices", tables, title, MATRIX)
     query, key = scores.factors or (scores, scores)
     value = (context.factors or (context, context))[1]
     if query is not key:
@@ -97,23 +121,28 @@ def _attention(
     rows, keys = explanation.labels(weights.rows), explanation.labels(weights.columns)
     last = section.stage_before(weights)
     scored = section.of_kind("scaled") or scores
-    masked = _of_head(explanation, last) if last.kind == "masked" else None
-    title = f"{heading}{head}: {scored.name if masked is None else 'scores'}"
-    figure = plots.scores(_of_head(explanation, scored), masked, rows, key_tokens=keys, title=title)
-    yield Picture(f"{slug}scores", figure)
-    yield Picture(
-        f"{slug}weights",
-        plots.heatmaps(
-            [_of_head(explanation, weights)], rows, key_tokens=keys,
-            titles=[f"head {explanation.head}" if explanation.heads > 1 else "weights"],
-            title=f"{heading}: weights of each token",
-            allowed=_of_head(explanation, last).isfinite(),
-        ),
+    compared = [scored, last] if last.kind == "masked" else [scored]
+    maps = [torch.stack([_of_head(explanation, stage, h) for h in heads]) for stage in compared]
+    title = f"{heading}{head}: scaled scores" if scored.kind == "scaled" else f"{heading}: scores"
+    figure = plots.scores(maps[0], (*maps, None)[1], rows, key_tokens=keys, title=title)
+    yield Picture(f"{slug}scores", figure, compared * len(heads))
+    every = range(explanation.heads)
+    figure = plots.heatmaps(
+        [_of_head(explanation, weights, h) for h in every], rows, key_tokens=keys,
+        titles=[f"head {h}" if explanation.heads > 1 else "weights" for h in every],
+        title=f"{heading}: weights of each token",
+        allowed=_of_head(explanation, last).isfinite(),
     )  # fmt: skip
+    yield Picture(f"{slug}weights", figure, [weights] * explanation.heads)
+    if query is not key:
+        plane = planes.query_and_keys(explanation, section, row)
+        yield Picture(f"{slug}query-and-keys", plane)
     after = section.stages[section.stages.index(context) :]
     outputs = [stage for stage in after if stage.kind in ("context", "joined", "output")]
     yield _vectors(explanation, f"{slug}context", outputs, heading + head)
     yield from _residual(explanation, section, previous, "output", "residual")
+    if section.of_kind("embeddings") and section.of_kind("sum"):
+        yield Picture("moved-word", planes.moved_word(explanation, section, row))
 
 
 def _residual(
@@ -136,14 +165,36 @@ def _comparable_vectors(section: Section) -> list[Stage]:
 INPUT_KINDS = ("embeddings", "positions", "input", "memory")
 
 
-def _vectors(explanation: Explanation, name: str, stages: Sequence[Stage], heading: str) -> Picture:
+def _heads(explanation: Explanation) -> Sequence[int]:
+    """Return the heads to draw: all heads of a variant, one head of a model."""
+    all_heads = len(explanation.sections) == 1 and explanation.heads <= MAX_HEADS
+    return range(explanation.heads) if all_heads else [explanation.head]
+
+
+def _vectors(
+    explanation: Explanation,
+    name: str,
+    stages: Sequence[Stage],
+    heading: str,
+    tallest: float = plots.HIGHEST,
+) -> Picture:
+    """Draw stages as tables: a line for each head, then the stages without heads."""
+    heads = _heads(explanation)
+    tables = [(stage, h) for h in heads for stage in stages if len(stage.shape) == 3]
+    tables += [(stage, 0) for stage in stages if len(stage.shape) == 2]
     figure = plots.vectors(
-        [_of_head(explanation, stage) for stage in stages],
-        [explanation.labels(stage.rows) for stage in stages],
-        titles=[f"{stage.name}, {stage.shape[-2]} × {stage.shape[-1]}" for stage in stages],
+        [_of_head(explanation, stage, head) for stage, head in tables],
+        [explanation.labels(s.rows) or position_labels(s.shape[-2]) for s, _ in tables],
+        titles=[_table_title(stage, head if len(heads) > 1 else None) for stage, head in tables],
         title=heading,
+        tallest=tallest,
     )
-    return Picture(name, figure)
+    return Picture(name, figure, [stage for stage, _ in tables])
+
+
+def _table_title(stage: Stage, head: int | None) -> str:
+    name = stage.name if head is None or len(stage.shape) < 3 else f"{stage.name}, head {head}"
+    return f"{name}, {stage.shape[-2]} × {stage.shape[-1]}"
 
 
 def _answers(explanation: Explanation) -> Iterator[Picture]:
@@ -164,9 +215,10 @@ def _answers(explanation: Explanation) -> Iterator[Picture]:
     yield Picture("words", lesson_drawings.bars({title: shares}, labels, across="probability"))
 
 
-def _of_head(explanation: Explanation, stage: Stage) -> Tensor:
+def _of_head(explanation: Explanation, stage: Stage, head: int | None = None) -> Tensor:
     rows, columns = range(stage.shape[-2]), range(stage.shape[-1])
-    return stage.of_head(explanation.head, explanation.heads, rows, columns)
+    head = explanation.head if head is None else head
+    return stage.of_head(head, explanation.heads, rows, columns)
 
 
 def _title(section: Section, explanation: Explanation) -> str:
