@@ -14,6 +14,8 @@ from heedful.cli.output_paths import check_picture
 from heedful.errors import ArgumentError, TextError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from heedful.text.similarity import Nearest
     from heedful.text.word_vectors import WordVectors
 
@@ -35,7 +37,7 @@ class Answers(NamedTuple):
 
     between: tuple[list[int], float] | None = None
     similar: tuple[int, Nearest] | None = None
-    analogy: tuple[list[int], Nearest] | None = None
+    analogy: tuple[list[int], Tensor, Nearest] | None = None
 
 
 @click.command(epilog=EXAMPLE)
@@ -133,7 +135,8 @@ def _answers(
     if question:
         rows = [vectors.row(word) for word in question]
         vector = analogy(*(table[row] for row in rows))
-        answers["analogy"] = rows, nearest(table, vector, count, [] if keep_given else rows)
+        likely = nearest(table, vector, count, [] if keep_given else rows)
+        answers["analogy"] = rows, vector, likely
     return Answers(**answers)
 
 
@@ -153,7 +156,7 @@ def _rows_to_draw(vectors: WordVectors, answers: Answers) -> list[int]:
     """Return the rows of the words to draw; raise `ArgumentError` for more than `MOST_DRAWN`."""
     rows: list[int] = []
     if answers.analogy:
-        question, nearest = answers.analogy
+        question, _, nearest = answers.analogy
         rows += [*question, *nearest.rows.tolist()[:1]]
     if answers.similar:
         row, nearest = answers.similar
@@ -185,7 +188,7 @@ def _draw(vectors: WordVectors, path: Path, rows: list[int], answers: Answers) -
         (a, b), similarity = answers.between
         title = f"{vectors.words[a]} and {vectors.words[b]}: cosine {similarity:.2f}"
     if answers.analogy:
-        (a, b, c), nearest = answers.analogy
+        (a, b, c), _, nearest = answers.analogy
         best = nearest.rows.tolist()[:1]
         pairs = [(a, b), *((c, row) for row in best)]
         names = [vectors.words[row] for row in (a, b, c, *best)]
@@ -193,10 +196,11 @@ def _draw(vectors: WordVectors, path: Path, rows: list[int], answers: Answers) -
     figure = word_plane.words(
         plane.coordinates.numpy(),
         [vectors.words[row] for row in rows],
-        plane.shares.tolist(),
+        [f"{order} principal component · {100 * share:.0f}% of the variance"
+         for order, share in zip(("first", "second"), plane.shares.tolist(), strict=True)],
         arrows=[(rows.index(a), rows.index(b)) for a, b in pairs if a != b],
         title=title,
-    )
+    )  # fmt: skip
     save(figure, path)
     warn_of_missing_fonts([vectors.words[row] for row in rows])
 
@@ -212,8 +216,8 @@ def _as_data(
     if answers.similar:
         data["similar"] = _nearest_words(vectors, answers.similar[1])
     if answers.analogy:
-        data["analogy"] = _nearest_words(vectors, answers.analogy[1])
-        data["sum"] = _sum(vectors, answers.analogy[0])
+        data["sum"] = answers.analogy[1].tolist()
+        data["analogy"] = _nearest_words(vectors, answers.analogy[2])
     if picture:
         data["picture"] = str(picture)
     if show_table and len(vectors.words) <= SMALL:
@@ -256,8 +260,8 @@ def _show(vectors: WordVectors, answers: Answers, picture: Path | None, show_tab
     if answers.similar:
         _show_nearest(vectors, f"most like {vectors.words[answers.similar[0]]}", answers.similar[1])
     if answers.analogy:
-        _show_sum(vectors, answers.analogy[0])
-        _show_nearest(vectors, "nearest to the sum", answers.analogy[1])
+        _show_sum(vectors, *answers.analogy[:2])
+        _show_nearest(vectors, "nearest to the sum", answers.analogy[2])
     if picture:
         screen.print(f"\n{picture}", markup=False, soft_wrap=True)
     if show_table:
@@ -282,27 +286,19 @@ def _show_cosine(vectors: WordVectors, rows: list[int], similarity: float) -> No
     screen.print(facts(zip(labels, lines, strict=True)))
 
 
-def _sum(vectors: WordVectors, rows: list[int]) -> list[float]:
-    """Return the vector b − a + c of an analogy."""
-    from heedful.text.similarity import analogy
-
-    return analogy(*vectors.table[rows]).tolist()
-
-
-def _show_sum(vectors: WordVectors, rows: list[int]) -> None:
+def _show_sum(vectors: WordVectors, rows: list[int], total: Tensor) -> None:
     """Print the vectors of the words of an analogy, and their sum b − a + c."""
     from heedful.views.number_format import Labels, Matrix, visible
     from heedful.views.terminal import console
 
     screen = console()
-    a, b, c = (vectors.words[row] for row in rows)
-    table = [*vectors.table[[rows[1], rows[0], rows[2]]].tolist(), _sum(vectors, rows)]
+    a, b, c = (visible(vectors.words[row]) for row in rows)
+    table = [*(vectors.table[rows[i]].tolist() for i in (1, 0, 2)), total.tolist()]
     matrix = Matrix(
-        (len(table), len(table[0])), Labels([b, f"- {a}", f"+ {c}", "= sum"]), Labels(()),
+        (4, len(table[0])), Labels([b, f"- {a}", f"+ {c}", "= sum"]), Labels(()),
         lambda chosen, columns: [[table[row][column] for column in columns] for row in chosen],
     )  # fmt: skip
-    title = f"{visible(a)} is to {visible(b)} as {visible(c)} is to …"
-    screen.print(f"\n{title}", style="bold", markup=False)
+    screen.print(f"\n{a} is to {b} as {c} is to …", style="bold", markup=False)
     for line in matrix.lines(screen.width):
         line.rstrip()
         screen.print(line)

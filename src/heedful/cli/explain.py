@@ -140,9 +140,7 @@ def explain(
         _write_page(html, explanation, words, passed if model is None else None)
         return
     positions = None if query is None else explanation.positions_of(query)
-    paths = []
-    if pictures is not None:
-        paths = _draw(explanation, pictures, suffix, positions, overwrite)
+    paths = [] if pictures is None else _draw(explanation, pictures, suffix, overwrite, positions)
     if as_json:
         from heedful.views.walk.page_data import as_data
 
@@ -240,13 +238,12 @@ def _hint(explanation: Explanation, is_variant: bool) -> str:
 
 
 def _draw(
-    explanation: Explanation, folder: Path, suffix: str, positions: list[int] | None,
-    overwrite: bool,
-) -> list[Path]:  # fmt: skip
+    explanation: Explanation, folder: Path, suffix: str, overwrite: bool, query: list[int] | None
+) -> list[Path]:
     from heedful.cli.plot import warn_of_missing_fonts
     from heedful.views.walk.pictures import draw
 
-    query = positions[0] if positions else None
-    paths = draw(explanation, folder, suffix, query=query, overwrite=overwrite)
+    position = query[0] if query else None
+    paths = draw(explanation, folder, suffix, query=position, overwrite=overwrite)
     warn_of_missing_fonts([*explanation.tokens, *explanation.memory])
     return paths

@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 from heedful.errors import ArgumentError
 from heedful.pictures.labels import columns
-from heedful.pictures.style import INK, LETTER, PALE, SIGNED, STRIPES, colours
+from heedful.pictures.style import INK, LETTER, PALE, STRIPES, colours
 
 LEAST = 6.5  # points: smallest size of labels; if not all fit at this size, some are left out
 # Angles of key labels in degrees, and the cell width that each angle needs, in font sizes
@@ -243,7 +243,7 @@ def scale_of(
 def around_zero(maps: Sequence[np.ma.MaskedArray], meaning: str) -> Scale:
     """Return a scale symmetric about 0, orange below and blue above."""
     limit = largest(maps)
-    return Scale(SIGNED, Normalize(-limit, limit), meaning)
+    return Scale(colours("signed"), Normalize(-limit, limit), meaning)
 
 
 def largest(maps: Sequence[np.ma.MaskedArray]) -> float:

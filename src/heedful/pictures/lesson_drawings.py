@@ -17,17 +17,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
 from heedful.pictures.diagram import Arrow, Box, Diagram, Label, draw
-from heedful.pictures.style import (
-    EMPTY,
-    INK,
-    QUIET,
-    SIGNED,
-    bar,
-    colours,
-    figure,
-    finish,
-    name_axes,
-)  # fmt: skip
+from heedful.pictures.style import EMPTY, INK, QUIET, bar, colours, figure, finish, name_axes
 
 Numbers: TypeAlias = np.ndarray | torch.Tensor | Sequence[float]
 COLOURS = ("#277f8e", "#d1701f", "#7a5195", "#8c9632")  # of lines and of groups
@@ -160,7 +150,7 @@ def tables(tables: Mapping[str, Numbers], *, across: str = "keys", down: str = "
             ax.pcolormesh(table, cmap="Blues", vmin=0, vmax=1.6, edgecolors=EMPTY)
         else:
             limit = abs(table).max()
-            ax.pcolormesh(table, cmap=SIGNED, vmin=-limit, vmax=limit)
+            ax.pcolormesh(table, cmap=colours("signed"), vmin=-limit, vmax=limit)
         ax.set(xlim=(0, columns), ylim=(rows, 0), aspect="equal", xticks=[], yticks=[])
         ax.set_title(name, fontsize=10, color=INK)
         _quiet(ax, across, down)

@@ -16,7 +16,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from heedful.errors import ArgumentError
@@ -27,13 +26,13 @@ from heedful.pictures.page_layout import Block, Line
 from heedful.pictures.saving import save
 from heedful.pictures.style import INK, LETTER, ROW
 
-__all__ = ["heatmaps", "mark_rows", "positions", "save", "scores", "vectors"]
+__all__ = ["frame_rows", "heatmaps", "positions", "save", "scores", "vectors"]
 
 Array: TypeAlias = np.ndarray | torch.Tensor
 PER_ROW = 3  # maximum number of tables side by side
 WIDTH = 9.0  # inches, largest width of tables of vectors
 SIZE = 8.0  # points, of a token's label
-HIGHEST = 5.5  # inches, largest height of a table
+HIGHEST = 5.5  # inches, largest height of a table; with several lines of tables, less
 SHARE = 99.5  # percentile at which the scale ends, so that outliers do not stretch it
 
 
@@ -123,22 +122,21 @@ def scores(
         for heads in [values if np.ndim(values) == 3 else [values]]
     ]
     titles = ["scores"] if masked is None else ["scaled scores", "after the mask"]
-    lines = [Line("" if len(maps[0]) == 1 else f"head {head}", line)
-             for head, line in enumerate(zip(*maps, strict=True))]  # fmt: skip
+    lines = [Line(f"head {h}" * (len(maps[0]) > 1), line)
+             for h, line in enumerate(zip(*maps, strict=True))]  # fmt: skip
     block = Block(lines, titles, names(tokens), names(keys))
     return head_grid.draw([block], scale=around_zero(maps[0], "score"), title=title, notes=notes)
 
 
-def mark_rows(figure: Figure, rows: Sequence[int | None]) -> None:
-    """Frame a row of each table or map of a figure, in their order; None frames no row."""
+def frame_rows(figure: Figure, rows: Sequence[int | None]) -> None:
+    """Frame a row of each table or map of a figure, in their order; None: no row."""
     images = [image for ax in figure.axes for image in ax.images]
     for image, row in zip(images, rows, strict=True):
-        if row is not None:
-            left, right, bottom, top = image.get_extent()
-            height = (bottom - top) / image.get_size()[0]
-            frame = Rectangle((left, top + row * height), right - left, height, fill=False,
-                              edgecolor=ROW, linewidth=2, zorder=5, clip_on=False)  # fmt: skip
-            frame.set_path_effects([withStroke(linewidth=4, foreground="white")])
+        left, right, bottom, top = image.get_extent()
+        height = (bottom - top) / image.get_size()[0]
+        for colour, width in (("white", 4), (ROW, 2)) if row is not None else ():
+            frame = Rectangle((left, top + row * height), right - left, height, fill=False)
+            frame.set(edgecolor=colour, linewidth=width, zorder=5, clip_on=False)
             image.axes.add_patch(frame)
 
 
@@ -163,7 +161,9 @@ def positions(
     limit = largest([values])
     figure = style.figure(8, 4.5)
     ax = figure.add_subplot()
-    image = ax.imshow(values, cmap=style.SIGNED, norm=Normalize(-limit, limit), aspect="auto")
+    image = ax.imshow(
+        values, cmap=style.colours("signed"), norm=Normalize(-limit, limit), aspect="auto"
+    )
     ax.spines[:].set_visible(False)
     style.whole_numbers(ax, columns, "position")
     style.bar(figure, image, meaning, ax=ax)
@@ -212,7 +212,6 @@ def vectors(
     *,
     titles: Sequence[str],
     title: str | None = None,
-    tallest: float = HIGHEST,
 ) -> Figure:
     """Draw tables of vectors on a common scale; a row is a token, a column a dimension.
 
@@ -224,7 +223,6 @@ def vectors(
         tokens: the N tokens of each table.
         titles: a title for each table.
         title: above the tables.
-        tallest: the largest height of a table, in inches.
 
     Raises:
         ArgumentError: no tables, or a table whose rows are not as many as its tokens.
@@ -240,10 +238,11 @@ def vectors(
     if not matrices:
         raise ArgumentError("no tables", expected="one or more")
     limit, is_cut = _limit(matrices)
+    colours = style.colours("signed")
     labels = [[label(token) for token in part] for part in tokens]
     cols = 2 if len(matrices) == 4 else min(PER_ROW, len(matrices))
     rows = math.ceil(len(matrices) / cols)
-    height = min(tallest, max(1.2, max(map(len, labels)) * SIZE * 1.35 / 72))
+    height = min(HIGHEST / math.sqrt(rows), max(1.2, max(map(len, labels)) * SIZE * 1.35 / 72))
     left = max(columns(name) for part in labels for name in part) * LETTER * SIZE / 72
     size = min(WIDTH, cols * 3.2 + left + 1.0), rows * (height + 0.75) + 0.6
     figure = style.figure(*size)
@@ -251,7 +250,7 @@ def vectors(
     for i, values in enumerate(matrices):
         ax = figure.add_subplot(rows, cols, i + 1)
         image = ax.imshow(
-            values, cmap=style.SIGNED, norm=Normalize(-limit, limit), aspect="auto",
+            values, cmap=colours, norm=Normalize(-limit, limit), aspect="auto",
             interpolation="nearest",
         )  # fmt: skip
         ax.spines[:].set_visible(False)

@@ -14,8 +14,7 @@ from heedful.pictures.labels import drawable, shorten
 from heedful.pictures.style import EMPTY, INK, QUIET, ROW, name_axes
 
 POINT = "#277f8e"
-ARROW = {"arrowstyle": "-|>", "color": ROW, "linewidth": 1.4}
-GAP = 7  # between an arrow and a dot
+ARROW = {"arrowstyle": "-|>", "color": ROW, "linewidth": 1.4, "shrinkA": 0, "shrinkB": 3}
 LEADER = {"arrowstyle": "-", "color": QUIET, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
 LONGEST = 24  # columns of a name
 # Offsets of a name from its word's point, in 1/72 inch, in the order in which they are tried
@@ -27,9 +26,8 @@ NEAR = 10  # a name at a larger offset gets a line to its word's point
 def words(
     coordinates: np.ndarray,
     labels: Sequence[str],
-    shares: Sequence[float] = (),
+    axes: Sequence[str],
     *,
-    axes: tuple[str, str] | None = None,
     arrows: Sequence[tuple[int, int]] = (),
     title: str | None = None,
     dots: int | None = None,
@@ -39,23 +37,18 @@ def words(
     Args:
         coordinates: (n, 2).
         labels: n names.
-        shares: the fraction of the variance along each of the two axes, if these are principal.
-        axes: names of other axes.
+        axes: names of the two axes.
         arrows: pairs of indices of points, (start, end).
         title: above the plot.
-        dots: number of points with a dot, from the first; default: all.
+        dots: how many of the points have dots, from the first; default: all.
     """
     figure = style.figure(7.5, 6)
     ax = figure.subplots()
-    ax.scatter(
-        coordinates[:dots, 0], coordinates[:dots, 1], s=34, color=POINT, zorder=3, linewidths=0
-    )
     ax.update_datalim(coordinates)
+    ax.scatter(*coordinates[:dots].T, s=34, color=POINT, zorder=3, linewidths=0)
     for a, b in arrows:
-        gaps = [GAP * (dots is None or end < dots) for end in (a, b)]
-        look = {**ARROW, "shrinkA": gaps[0], "shrinkB": gaps[1]}
-        ax.annotate("", coordinates[b], coordinates[a], zorder=2, arrowprops=look)
-    _frame(ax, axes or principal_axes(shares))
+        ax.annotate("", coordinates[b], coordinates[a], zorder=2, arrowprops=ARROW)
+    _frame(ax, axes)
     names = [
         ax.annotate(shorten(drawable(label), LONGEST), point, OFFSETS[0],
                     textcoords="offset points", fontsize=10, color=INK, zorder=4)
@@ -67,17 +60,7 @@ def words(
     return figure
 
 
-def principal_axes(shares: Sequence[float]) -> tuple[str, str]:
-    """Return names of the first two principal axes, with their shares of the variance.
-
-    >>> principal_axes([0.58, 0.42])[1]
-    'second principal component · 42% of the variance'
-    """
-    first, second = (f"{100 * share:.0f}% of the variance" for share in shares)
-    return f"first principal component · {first}", f"second principal component · {second}"
-
-
-def _frame(ax: Axes, names: tuple[str, str]) -> None:
+def _frame(ax: Axes, names: Sequence[str]) -> None:
     # equal scales on both axes, so that distances are not distorted
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.18)
@@ -101,7 +84,7 @@ def _place_names(
         trials = []
         for x, y in OFFSETS:
             _move(name, x, y)
-            box = np.atleast_2d(name.get_window_extent().extents)
+            box = np.atleast_2d(name.get_window_extent().padded(3, 0).extents)
             end = pixels * np.array([x, y])
             line = _boxes(np.linspace(point + 0.3 * end, point + end, 12), 1)
             boxes = np.vstack([box, line]) if _is_far(x, y) else box

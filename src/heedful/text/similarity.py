@@ -100,24 +100,6 @@ def analogy(
     return b - a + c
 
 
-@takes_arrays("direction", "vectors")
-def axes_along(
-    direction: Float[Tensor, " width"], vectors: Float[Tensor, "words width"]
-) -> Float[Tensor, "2 width"]:
-    """Return the axes of a plane: a direction, and the first principal axis orthogonal to it.
-
-    In two dimensions, these are the axes of the coordinates.
-    """
-    width = vectors.shape[-1]
-    if width == 2 or not direction.any():
-        return torch.eye(2, width, dtype=vectors.dtype)
-    unit = direction / direction.norm()
-    centred = vectors - vectors.mean(dim=0) * (len(vectors) > 1)
-    orthogonal = centred - (centred @ unit)[:, None] * unit
-    axis = torch.linalg.svd(orthogonal, full_matrices=False).Vh[0]
-    return torch.stack([unit, axis * torch.sign(axis[axis.abs().argmax()])])
-
-
 class Plane(NamedTuple):
     """Coordinates (n, 2) on the first two principal axes, and each axis's share of the variance."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,13 +14,12 @@ from torch import Tensor
 from heedful.errors import ArgumentError
 from heedful.explain import Explanation, Section, Stage
 from heedful.files import check_free, make_directory
-from heedful.pictures import lesson_drawings, plots
-from heedful.pictures.labels import label, position_labels
-from heedful.views.walk import planes
+from heedful.pictures import lesson_drawings, plots, word_plane
+from heedful.pictures.labels import label, names, position_labels
 from heedful.views.walk.terminal_pages import has_query_rows
 
-MATRIX = 3.0  # inches, largest height of a weight matrix
-MAX_TOKENS, MAX_HEADS = 1_000, 16  # of an attention map; drawn in full of a variant
+MAX_TOKENS = 1_000  # of an attention map
+MAX_KEYS, MAX_MOVES = 40, 7  # keys in a plane, and arrows with labels
 MAX_ANSWERS, LABEL = 40, 24  # answers in a picture; terminal cells of a bar's label
 
 
@@ -32,20 +32,16 @@ class Picture(NamedTuple):
 
 
 def draw(
-    explanation: Explanation,
-    folder: Path,
-    suffix: str = "png",
-    *,
-    query: int | None = None,
-    overwrite: bool = False,
-) -> list[Path]:
+    explanation: Explanation, folder: Path, suffix: str = "png", *,
+    query: int | None = None, overwrite: bool = False,
+) -> list[Path]:  # fmt: skip
     """Save the pictures of each group of steps; save none if a file exists, unless `overwrite`.
 
     Args:
         explanation: the explanation of a text.
         folder: the folder of the files; it is created.
         suffix: png, svg or pdf.
-        query: the position of a token, whose rows are framed; default of the planes: the last.
+        query: the position of a token, to frame its rows.
         overwrite: replace existing files of the same names.
 
     Returns:
@@ -72,12 +68,10 @@ def draw(
 
 
 def pictures(explanation: Explanation, query: int | None = None) -> Iterator[Picture]:
-    """Yield the pictures of the walk, for each group of steps; frame the rows of `query`."""
-    row = len(explanation.tokens) - 1 if query is None else query
-    for picture in _pictures(explanation, row):
-        if query is not None:
-            rows = [query if has_query_rows(stage) else None for stage in picture.stages]
-            plots.mark_rows(picture.figure, rows)
+    """Yield the pictures of the walk, for each group of steps, with the rows of `query` framed."""
+    for picture in _pictures(explanation, len(explanation.tokens) - 1 if query is None else query):
+        rows = [query if has_query_rows(stage) else None for stage in picture.stages]
+        plots.frame_rows(picture.figure, rows)
         yield picture
 
 
@@ -103,17 +97,16 @@ def _pictures(explanation: Explanation, row: int) -> Iterator[Picture]:
 def _attention(
     explanation: Explanation, section: Section, previous: Stage | None, heading: str, row: int
 ) -> Iterator[Picture]:
-    """Yield the pictures of an attention layer; `row` is the token of the planes."""
+    """Yield the pictures of an attention layer; `row` is the token in the planes."""
     scores, weights, context = (section.stage(name) for name in ("scores", "weights", "context"))
-    slug, heads = _slug(section), _heads(explanation)
-    head = f", head {explanation.head}" if len(heads) < explanation.heads else ""
+    slug, heads, every = _slug(section), _heads(explanation), range(explanation.heads)
+    head = f", head {explanation.head}" if len(heads) < len(every) else ""
     if section.stages[0].kind == "embeddings":  # a variant: its section begins with its vectors
         inputs = [stage for stage in section.stages if stage.kind in INPUT_KINDS]
         yield _vectors(explanation, "vectors", inputs, "From text to vectors")
         previous = inputs[-1]
     if tables := [stage for stage in section.stages if stage.kind == "table"]:
-        title = f"{heading}{head}: weight matrices"
-        yield _vectors(explanation, f"{slug}matrices", tables, title, MATRIX)
+        yield _vectors(explanation, f"{slug}matrices", tables, f"{heading}{head}: weight matrices")
     query, key = scores.factors or (scores, scores)
     value = (context.factors or (context, context))[1]
     if query is not key:
@@ -123,26 +116,76 @@ def _attention(
     scored = section.of_kind("scaled") or scores
     compared = [scored, last] if last.kind == "masked" else [scored]
     maps = [torch.stack([_of_head(explanation, stage, h) for h in heads]) for stage in compared]
-    title = f"{heading}{head}: scaled scores" if scored.kind == "scaled" else f"{heading}: scores"
+    title = f"{heading}{head}: {scored.name if scored is scores else 'scaled scores'}"
     figure = plots.scores(maps[0], (*maps, None)[1], rows, key_tokens=keys, title=title)
     yield Picture(f"{slug}scores", figure, compared * len(heads))
-    every = range(explanation.heads)
     figure = plots.heatmaps(
         [_of_head(explanation, weights, h) for h in every], rows, key_tokens=keys,
         titles=[f"head {h}" if explanation.heads > 1 else "weights" for h in every],
         title=f"{heading}: weights of each token",
         allowed=_of_head(explanation, last).isfinite(),
     )  # fmt: skip
-    yield Picture(f"{slug}weights", figure, [weights] * explanation.heads)
+    yield Picture(f"{slug}weights", figure, [weights] * len(every))
     if query is not key:
-        plane = planes.query_and_keys(explanation, section, row)
-        yield Picture(f"{slug}query-and-keys", plane)
+        yield Picture(f"{slug}query-and-keys", _query_and_keys(explanation, section, row))
     after = section.stages[section.stages.index(context) :]
     outputs = [stage for stage in after if stage.kind in ("context", "joined", "output")]
     yield _vectors(explanation, f"{slug}context", outputs, heading + head)
     yield from _residual(explanation, section, previous, "output", "residual")
-    if section.of_kind("embeddings") and section.of_kind("sum"):
-        yield Picture("moved-word", planes.moved_word(explanation, section, row))
+    if previous in section.stages and (total := section.of_kind("sum")):  # of a variant
+        yield Picture("moved-token", _moved_token(explanation, row, total))
+
+
+def _query_and_keys(explanation: Explanation, section: Section, row: int) -> Figure:
+    """Draw a token's query as an arrow, and the keys that it may attend to, with their weights."""
+    weights = section.stage("weights")
+    queries, keys = (_of_head(explanation, s) for s in section.stage("scores").factors or ())
+    shares, query = _of_head(explanation, weights)[row], queries[row]
+    chosen = shares.topk(min(MAX_KEYS, int((shares > 0).sum()))).indices.sort().values.tolist()
+    word, tokens = names(explanation.tokens)[row], names(explanation.labels(weights.columns))
+    labels = [*(f"{tokens[i]} {shares[i]:.2f}" for i in chosen), "0", f"query of {word}"]
+    axes = f"along the query of {word}: score / {query.norm():.2f}", "keys"
+    title = f"The query of {word} among the keys, with attention weights"
+    return _plane(keys[chosen], torch.stack([query * 0, query]), labels, axes, title)
+
+
+def _moved_token(explanation: Explanation, row: int, total: Stage) -> Figure:
+    """Draw the residual sum of a token as arrows: its vector, and the projected, weighted values.
+
+    The largest arrows have labels, and the other points are the vectors of their tokens.
+    """
+    stages = [*map(explanation.stage, ("weights", "value", "W_output")), total.sources[-1]]
+    weights, values, output, inputs = (_of_head(explanation, stage) for stage in stages)
+    moves, tokens = weights[row, :, None] * (values @ output), names(explanation.tokens)
+    order = moves.norm(dim=1).argsort(descending=True).tolist()
+    path = torch.stack([inputs[row], *moves[order]]).cumsum(0)
+    dots = list(dict.fromkeys([row, *order[:MAX_MOVES]]))
+    labels = [*(tokens[i] for i in dots), *[""] * len(path)]
+    for n, i in enumerate(order[:MAX_MOVES], len(dots) + 1):
+        labels[n] = f"+ {weights[row, i]:.2f} {tokens[i]}"
+    title = f"{tokens[row]}, moved by the values of the tokens that it attends to"
+    axes = f"along the move of {tokens[row]}", "vectors"
+    return _plane(inputs[dots], path, labels, axes, title)
+
+
+def _plane(
+    points: Tensor, path: Tensor, labels: Sequence[str], axes: tuple[str, str], title: str
+) -> Figure:
+    """Draw points and a path of arrows, whose direction is the first axis.
+
+    The second axis is the first principal component of the points, orthogonal to the first axis.
+    Vectors of two numbers are drawn at these coordinates.
+    """
+    vectors, n = torch.cat([points, path]), len(points)
+    ends = "dimension 0", "dimension 1"
+    if vectors.shape[1] != 2:
+        ends = axes[0], f"across: first principal component of the {axes[1]}"
+        unit = torch.nn.functional.normalize(path[-1] - path[0], dim=0)
+        rest = vectors - (vectors @ unit)[:, None] * unit
+        axis = torch.linalg.svd(rest[:n] - rest[:n].mean(0), full_matrices=False).Vh[0]
+        vectors = torch.stack([vectors @ unit, rest @ axis], dim=1)
+    arrows = list(itertools.pairwise(range(n, len(vectors))))
+    return word_plane.words(vectors.numpy(), labels, ends, arrows=arrows, dots=n, title=title)
 
 
 def _residual(
@@ -167,34 +210,22 @@ INPUT_KINDS = ("embeddings", "positions", "input", "memory")
 
 def _heads(explanation: Explanation) -> Sequence[int]:
     """Return the heads to draw: all heads of a variant, one head of a model."""
-    all_heads = len(explanation.sections) == 1 and explanation.heads <= MAX_HEADS
-    return range(explanation.heads) if all_heads else [explanation.head]
+    return range(explanation.heads) if len(explanation.sections) == 1 else [explanation.head]
 
 
-def _vectors(
-    explanation: Explanation,
-    name: str,
-    stages: Sequence[Stage],
-    heading: str,
-    tallest: float = plots.HIGHEST,
-) -> Picture:
+def _vectors(explanation: Explanation, name: str, stages: Sequence[Stage], heading: str) -> Picture:
     """Draw stages as tables: a line for each head, then the stages without heads."""
     heads = _heads(explanation)
     tables = [(stage, h) for h in heads for stage in stages if len(stage.shape) == 3]
-    tables += [(stage, 0) for stage in stages if len(stage.shape) == 2]
+    tables += [(stage, None) for stage in stages if len(stage.shape) == 2]
     figure = plots.vectors(
-        [_of_head(explanation, stage, head) for stage, head in tables],
+        [_of_head(explanation, *table) for table in tables],
         [explanation.labels(s.rows) or position_labels(s.shape[-2]) for s, _ in tables],
-        titles=[_table_title(stage, head if len(heads) > 1 else None) for stage, head in tables],
+        titles=[f"{s.name}{f', head {h}' if heads[1:] and h is not None else ''}, "
+                f"{s.shape[-2]} × {s.shape[-1]}" for s, h in tables],
         title=heading,
-        tallest=tallest,
-    )
+    )  # fmt: skip
     return Picture(name, figure, [stage for stage, _ in tables])
-
-
-def _table_title(stage: Stage, head: int | None) -> str:
-    name = stage.name if head is None or len(stage.shape) < 3 else f"{stage.name}, head {head}"
-    return f"{name}, {stage.shape[-2]} × {stage.shape[-1]}"
 
 
 def _answers(explanation: Explanation) -> Iterator[Picture]:
