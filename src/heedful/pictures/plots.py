@@ -132,9 +132,11 @@ def frame_rows(figure: Figure, rows: Sequence[int | None]) -> None:
     """Frame a row of each table or map of a figure, in their order; None: no row."""
     images = [image for ax in figure.axes for image in ax.images]
     for image, row in zip(images, rows, strict=True):
+        if row is None:
+            continue
         left, right, bottom, top = image.get_extent()
         height = (bottom - top) / image.get_size()[0]
-        for colour, width in (("white", 4), (ROW, 2)) if row is not None else ():
+        for colour, width in ("white", 4), (ROW, 2):
             frame = Rectangle((left, top + row * height), right - left, height, fill=False)
             frame.set(edgecolor=colour, linewidth=width, zorder=5, clip_on=False)
             image.axes.add_patch(frame)

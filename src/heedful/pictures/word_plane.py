@@ -45,7 +45,8 @@ def words(
     figure = style.figure(7.5, 6)
     ax = figure.subplots()
     ax.update_datalim(coordinates)
-    ax.scatter(*coordinates[:dots].T, s=34, color=POINT, zorder=3, linewidths=0)
+    x, y = coordinates[:dots].T
+    ax.scatter(x, y, s=34, color=POINT, zorder=3, linewidths=0)
     for a, b in arrows:
         ax.annotate("", coordinates[b], coordinates[a], zorder=2, arrowprops=ARROW)
     _frame(ax, axes)

@@ -140,12 +140,13 @@ def _query_and_keys(explanation: Explanation, section: Section, row: int) -> Fig
     """Draw a token's query as an arrow, and the keys that it may attend to, with their weights."""
     weights = section.stage("weights")
     queries, keys = (_of_head(explanation, s) for s in section.stage("scores").factors or ())
+    row = row if weights.rows == "tokens" else -1
     shares, query = _of_head(explanation, weights)[row], queries[row]
     chosen = shares.topk(min(MAX_KEYS, int((shares > 0).sum()))).indices.sort().values.tolist()
-    word, tokens = names(explanation.tokens)[row], names(explanation.labels(weights.columns))
-    labels = [*(f"{tokens[i]} {shares[i]:.2f}" for i in chosen), "0", f"query of {word}"]
-    axes = f"along the query of {word}: score / {query.norm():.2f}", "keys"
-    title = f"The query of {word} among the keys, with attention weights"
+    words, tokens = (names(explanation.labels(s)) for s in (weights.rows, weights.columns))
+    labels = [*(f"{tokens[i]} {shares[i]:.2f}" for i in chosen), "0", f"query of {words[row]}"]
+    axes = f"along the query of {words[row]}: score / {query.norm():.2f}", "keys"
+    title = f"The query of {words[row]} among the keys, with attention weights"
     return _plane(keys[chosen], torch.stack([query * 0, query]), labels, axes, title)
 
 
@@ -216,6 +217,7 @@ def _heads(explanation: Explanation) -> Sequence[int]:
 def _vectors(explanation: Explanation, name: str, stages: Sequence[Stage], heading: str) -> Picture:
     """Draw stages as tables: a line for each head, then the stages without heads."""
     heads = _heads(explanation)
+    tables: list[tuple[Stage, int | None]]
     tables = [(stage, h) for h in heads for stage in stages if len(stage.shape) == 3]
     tables += [(stage, None) for stage in stages if len(stage.shape) == 2]
     figure = plots.vectors(
