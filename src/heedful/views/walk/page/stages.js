@@ -2,6 +2,8 @@
 
 /** @import { Answer, Stage, Step, Walk } from "./types.js" */
 
+const MOST = 40; // tokens in a plane
+
 /** For a query head: the index, in a stage, of the head that it uses. @param {Stage} stage */
 export const headIndex = (stage, /** @type {number} */ head, /** @type {number} */ heads) =>
   stage.shape.length < 3 ? 0 : Math.floor((head * stage.shape[0]) / heads);
@@ -46,7 +48,13 @@ export function steps(stages, section, sections, answers, heading, tokens) {
       last.stages.push(stage);
     else list.push({ name: "", section: several ? title : "", stages: [stage], brief });
   });
-  for (const step of list)
+  for (const stage of stages)
+    if (planeInputs(stage).length) {
+      const place = list.findIndex((step) => step.stages.includes(stage));
+      const name = stage.kind === "weights" ? "a query among the keys" : "a moved token";
+      list.splice(place + 1, 0, { ...list[place], name, stages: [], plane: stage });
+    }
+  for (const step of list.filter(({ plane }) => !plane))
     step.name = step.brief ? step.section : step.stages.map((stage) => stage.name).join(", ");
   for (const answer of answers.length > 3 ? answers.slice(-1) : answers)
     list.push({
@@ -57,6 +65,28 @@ export function steps(stages, section, sections, answers, heading, tokens) {
       answer,
     });
   return list;
+}
+
+/** The inputs of the plane of a stage: of weights, also query and key; of a residual sum, the weights,
+ * the values, the output weights and the input. Empty if there is no plane, or if some numbers are not
+ * stored. @param {Stage} stage */
+export function planeInputs(stage) {
+  let source = stage;
+  while (source.kind !== "scores" && source.sources.length) source = source.sources[0];
+  const [output, input] = stage.sources;
+  const [context, matrix] = output?.factors ?? [];
+  const isMove = stage.kind === "sum" && context?.factors[0]?.kind === "weights";
+  const parts = isMove ? [...context.factors, matrix, input] : source.factors;
+  const all = stage.kind === "weights" ? [stage, ...parts] : parts;
+  const isStored = all.every(
+    (s) => s.rows.length === s.shape.at(-2) && s.columns.length === s.shape.at(-1),
+  );
+  return (isMove || stage.kind === "weights") &&
+    all[1] !== all[2] &&
+    isStored &&
+    all[0].columns.length <= MOST
+    ? all
+    : [];
 }
 
 /** Sentences about stages and inputs of which the file contains only a part. @param {Stage[]} stages */

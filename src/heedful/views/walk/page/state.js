@@ -89,9 +89,10 @@ export class State {
     for (const n of TEXTS) if (this[n].value !== this.initial[n]) words[n] = this[n].value;
     if (this.head.value !== null) words.head = String(this.head.value);
     if (this.pinned.value) {
-      const { stage, row, column } = /** @type {Cell} */ (this.cell.value);
+      const cell = this.cell.value; // null in a step without matrices
+      const { row, column } = cell ?? this.position.value;
       words.cell = `${row},${column}`;
-      if (stage !== this.currentStep.value.stages[0]) words.of = stage.name;
+      if (cell && cell.stage !== this.currentStep.value.stages[0]) words.of = cell.stage.name;
     }
     if (this.theme.value) words.theme = this.theme.value;
     return new URLSearchParams(words).toString();
