@@ -81,6 +81,12 @@ function vectors(walk, stage, head, row) {
   };
 }
 
+/** @param {State} state @param {Stage} stage @param {number} row */
+function select(state, stage, row) {
+  state.point(stage, row, 0);
+  state.pinned.value = true;
+}
+
 /** @param {{state: State, walk: Walk, stage: Stage}} props */
 export function Plane({ state, walk, stage }) {
   const tokens = stage.axes[0] === "memory" ? walk.memory : walk.tokens;
@@ -113,7 +119,7 @@ export function Plane({ state, walk, stage }) {
   const arrows = path
     .slice(1)
     .map((_, i) => places.slice(points.length + i, points.length + i + 2));
-  return html`<p class="choice">${tokens.map((token, i) => html`<button type="button" aria-pressed=${i === row} onClick=${() => state.point(stage, i, 0)}><bdi>${readable(token)}</bdi></button>`)}</p>
+  return html`<p class="choice">${tokens.map((token, i) => html`<button type="button" aria-pressed=${i === row} onClick=${() => select(state, stage, i)}><bdi>${readable(token)}</bdi></button>`)}</p>
     <svg class="plane" viewBox=${`0 0 ${WIDE} ${(high - low) * scale + EDGE}`} role="img" aria-label=${labels.filter(Boolean).join(", ")}>
     <marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" /></marker>
     ${arrows.map(([a, b]) => html`<path class="arrow" d=${`M${a}L${b}`} marker-end="url(#tip)" />`)}
