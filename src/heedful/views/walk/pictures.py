@@ -126,7 +126,7 @@ def _attention(
         allowed=_of_head(explanation, last).isfinite(),
     )  # fmt: skip
     yield Picture(f"{slug}weights", figure, [weights] * len(every))
-    if query is not key:
+    if query is not key and _of_head(explanation, weights).isfinite().all():
         yield Picture(f"{slug}query-and-keys", _query_and_keys(explanation, section, row))
     after = section.stages[section.stages.index(context) :]
     outputs = [stage for stage in after if stage.kind in ("context", "joined", "output")]

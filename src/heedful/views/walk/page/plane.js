@@ -9,13 +9,6 @@ import { label, planeInputs } from "./stages.js";
 
 const [WIDE, HIGH, EDGE, LINE, LETTER] = [880, 420, 120, 17, 8]; // pixels
 
-/** @type {Record<string, string>} */
-const SENTENCES = {
-  weights:
-    "The arrow is the token's query, and the points are keys, with their weights. The further a key lies in the direction of the arrow, the larger is its score.",
-  sum: "Each arrow is the projected value of a token, times its weight. Together, the arrows move the token's vector to its output.",
-};
-
 const add = (/** @type {Vector} */ a, /** @type {Vector} */ b, factor = 1) =>
   a.map((x, i) => x + factor * b[i]);
 const dot = (/** @type {Vector} */ a, /** @type {Vector} */ b) =>
@@ -81,12 +74,6 @@ function vectors(walk, stage, head, row) {
   };
 }
 
-/** @param {State} state @param {Stage} stage @param {number} row */
-function select(state, stage, row) {
-  state.point(stage, row, 0);
-  state.pinned.value = true;
-}
-
 /** @param {{state: State, walk: Walk, stage: Stage}} props */
 export function Plane({ state, walk, stage }) {
   const tokens = stage.axes[0] === "memory" ? walk.memory : walk.tokens;
@@ -96,34 +83,25 @@ export function Plane({ state, walk, stage }) {
   const [[left, right], [low, high]] = [0, 1].map((axis) =>
     [Math.min, Math.max].map((end) => end(...raw.map((v) => v[axis]))),
   );
-  const scale = Math.min(
-    (WIDE - 2 * EDGE) / (right - left || 1),
-    (HIGH - EDGE) / (high - low || 1),
-  );
-  const places = raw.map(([x, y]) => [EDGE + (x - left) * scale, EDGE / 2 + (high - y) * scale]);
+  const fit = Math.min((WIDE - 2 * EDGE) / (right - left || 1), (HIGH - EDGE) / (high - low || 1));
+  const places = raw.map(([x, y]) => [EDGE + (x - left) * fit, EDGE / 2 + (high - y) * fit]);
+  const [n, tall] = [points.length, (high - low) * fit + EDGE];
   /** @type {number[]} the heights of the labels, which do not overlap if possible */
   const tops = [];
-  for (const [i, [x, y]] of places.entries()) {
+  places.forEach(([x, y], i) => {
     const isFree = (/** @type {number} */ top) =>
-      tops.every(
-        (other, j) =>
-          Math.abs(top - other) >= LINE ||
-          x + labels[i].length * LETTER < places[j][0] ||
-          x > places[j][0] + labels[j].length * LETTER,
-      );
-    const tries = [0, -1, 1, -2, 2, -3, 3]
-      .map((n) => y + 5 + n * LINE)
-      .slice(i < points.length ? 0 : 1);
+      places.slice(0, i).every(([other], j) => {
+        const wide = labels[x < other ? i : j].length * LETTER;
+        return Math.abs(top - tops[j]) >= LINE || Math.abs(x - other) > wide;
+      });
+    const tries = [0, -1, 1, -2, 2, -3, 3].slice(i < n ? 0 : 1).map((k) => y + 5 + k * LINE);
     tops.push(tries.find(isFree) ?? tries[0]);
-  }
-  const arrows = path
-    .slice(1)
-    .map((_, i) => places.slice(points.length + i, points.length + i + 2));
-  return html`<p class="choice">${tokens.map((token, i) => html`<button type="button" aria-pressed=${i === row} onClick=${() => select(state, stage, i)}><bdi>${readable(token)}</bdi></button>`)}</p>
-    <svg class="plane" viewBox=${`0 0 ${WIDE} ${(high - low) * scale + EDGE}`} role="img" aria-label=${labels.filter(Boolean).join(", ")}>
+  });
+  return html`<p class="choice">${tokens.map((token, i) => html`<button type="button" aria-pressed=${i === row} onClick=${() => state.pin(stage, i)}><bdi>${readable(token)}</bdi></button>`)}</p>
+    <svg class="plane" viewBox=${`0 0 ${WIDE} ${tall}`} role="img" aria-label=${labels.filter(Boolean).join(", ")}>
     <marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" /></marker>
-    ${arrows.map(([a, b]) => html`<path class="arrow" d=${`M${a}L${b}`} marker-end="url(#tip)" />`)}
-    ${places.slice(0, points.length).map(([x, y]) => html`<circle cx=${x} cy=${y} r="4.5" />`)}
+    ${path.slice(1).map((_, i) => html`<path class="arrow" d=${`M${places[n + i]}L${places[n + i + 1]}`} marker-end="url(#tip)" />`)}
+    ${points.map((_, i) => html`<circle cx=${places[i][0]} cy=${places[i][1]} r="4.5" />`)}
     ${labels.map((text, i) => html`<text x=${places[i][0] + 9} y=${tops[i]}>${text}</text>`)}</svg>
-    <p class="quiet">${SENTENCES[stage.kind]}</p>`;
+    <p class="quiet">${stage.kind === "weights" ? "The arrow is the token's query, and the points are keys, with their weights. The further a key lies in the direction of the arrow, the larger is its score." : "Each arrow is the projected value of a token, times its weight. Together, the arrows move the token's vector to its output."}</p>`;
 }

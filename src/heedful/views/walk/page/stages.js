@@ -67,26 +67,21 @@ export function steps(stages, section, sections, answers, heading, tokens) {
   return list;
 }
 
-/** The inputs of the plane of a stage: of weights, also query and key; of a residual sum, the weights,
- * the values, the output weights and the input. Empty if there is no plane, or if some numbers are not
- * stored. @param {Stage} stage */
+/** The inputs of a stage's plane: of weights, also query and key; of a residual sum, the weights, the
+ * values, the output weights and the input. Empty if there is no plane, or if not all is stored.
+ * @param {Stage} stage @returns {Stage[]} */
 export function planeInputs(stage) {
-  let source = stage;
-  while (source.kind !== "scores" && source.sources.length) source = source.sources[0];
+  let scores = stage;
+  while (scores.kind !== "scores" && scores.sources.length) scores = scores.sources[0];
   const [output, input] = stage.sources;
-  const [context, matrix] = output?.factors ?? [];
-  const isMove = stage.kind === "sum" && context?.factors[0]?.kind === "weights";
-  const parts = isMove ? [...context.factors, matrix, input] : source.factors;
-  const all = stage.kind === "weights" ? [stage, ...parts] : parts;
-  const isStored = all.every(
-    (s) => s.rows.length === s.shape.at(-2) && s.columns.length === s.shape.at(-1),
-  );
-  return (isMove || stage.kind === "weights") &&
-    all[1] !== all[2] &&
-    isStored &&
-    all[0].columns.length <= MOST
-    ? all
-    : [];
+  const [context, matrix] = stage.kind === "sum" ? output.factors : [];
+  const isMove = context?.factors[0]?.kind === "weights";
+  const all = isMove ? [...context.factors, matrix, input] : [stage, ...scores.factors];
+  if (!(isMove || stage.kind === "weights") || all[1] === all[2]) return [];
+  const isStored = all.every(({ rows, columns, shape }) => {
+    return rows.length === shape.at(-2) && columns.length === shape.at(-1);
+  });
+  return isStored && all[0].columns.length <= MOST ? all : [];
 }
 
 /** Sentences about stages and inputs of which the file contains only a part. @param {Stage[]} stages */

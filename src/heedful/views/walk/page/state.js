@@ -59,6 +59,12 @@ export class State {
     });
   }
 
+  /** Select the first number of a row, and keep it selected. @param {Stage} stage @param {number} row */
+  pin(stage, row) {
+    this.point(stage, row, 0);
+    this.pinned.value = true;
+  }
+
   /** Show another step; the selected row and column stay. @param {number} step */
   go(step) {
     const last = this.walk.value.steps.length - 1;
