@@ -136,7 +136,7 @@ def frame_rows(figure: Figure, rows: Sequence[int | None]) -> None:
             continue
         left, right, bottom, top = image.get_extent()
         height = (bottom - top) / image.get_size()[0]
-        for colour, width in ("white", 4), (ROW, 2):
+        for colour, width in ("white", 3), (ROW, 1.5):
             frame = Rectangle((left, top + row * height), right - left, height, fill=False)
             frame.set(edgecolor=colour, linewidth=width, zorder=5, clip_on=False)
             image.axes.add_patch(frame)

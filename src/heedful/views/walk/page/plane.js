@@ -8,6 +8,7 @@ import { label, planeInputs } from "./stages.js";
 /** @typedef {number[]} Vector */
 
 const [WIDE, HIGH, EDGE, LINE, LETTER] = [880, 420, 120, 17, 8]; // pixels
+const MOVES = 7; // arrows with labels, of a moved token
 
 const add = (/** @type {Vector} */ a, /** @type {Vector} */ b, factor = 1) =>
   a.map((x, i) => x + factor * b[i]);
@@ -63,15 +64,10 @@ function vectors(walk, stage, head, row) {
     .sort((a, b) => Math.hypot(...moves[b]) - Math.hypot(...moves[a]));
   const path = [tokens[row]];
   for (const i of order) path.push(add(path[path.length - 1], moves[i]));
-  return {
-    points: tokens,
-    path,
-    labels: [
-      ...walk.tokens.map((token) => readable(token)),
-      "",
-      ...order.map((i) => `+ ${names[i]}`),
-    ],
-  };
+  const dots = [...new Set([row, ...order.slice(0, MOVES)])];
+  const ends = order.map((i, rank) => (rank < MOVES ? `+ ${names[i]}` : ""));
+  const starts = dots.map((i) => readable(walk.tokens[i]));
+  return { points: dots.map((i) => tokens[i]), path, labels: [...starts, "", ...ends] };
 }
 
 /** @param {{state: State, walk: Walk, stage: Stage}} props */
@@ -86,22 +82,22 @@ export function Plane({ state, walk, stage }) {
   const fit = Math.min((WIDE - 2 * EDGE) / (right - left || 1), (HIGH - EDGE) / (high - low || 1));
   const places = raw.map(([x, y]) => [EDGE + (x - left) * fit, EDGE / 2 + (high - y) * fit]);
   const [n, tall] = [points.length, (high - low) * fit + EDGE];
-  /** @type {number[]} the heights of the labels, which do not overlap if possible */
+  /** @type {number[]} the heights of the labels; −1 if there is no room for a label */
   const tops = [];
   places.forEach(([x, y], i) => {
     const isFree = (/** @type {number} */ top) =>
       places.slice(0, i).every(([other], j) => {
         const wide = labels[x < other ? i : j].length * LETTER;
-        return Math.abs(top - tops[j]) >= LINE || Math.abs(x - other) > wide;
+        return tops[j] < 0 || Math.abs(top - tops[j]) >= LINE || Math.abs(x - other) > wide;
       });
     const tries = [0, -1, 1, -2, 2, -3, 3].slice(i < n ? 0 : 1).map((k) => y + 5 + k * LINE);
-    tops.push(tries.find(isFree) ?? tries[0]);
+    tops.push((labels[i] && tries.find(isFree)) || -1);
   });
   return html`<p class="choice">${tokens.map((token, i) => html`<button type="button" aria-pressed=${i === row} onClick=${() => state.pin(stage, i)}><bdi>${readable(token)}</bdi></button>`)}</p>
     <svg class="plane" viewBox=${`0 0 ${WIDE} ${tall}`} role="img" aria-label=${labels.filter(Boolean).join(", ")}>
     <marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" /></marker>
     ${path.slice(1).map((_, i) => html`<path class="arrow" d=${`M${places[n + i]}L${places[n + i + 1]}`} marker-end="url(#tip)" />`)}
-    ${points.map((_, i) => html`<circle cx=${places[i][0]} cy=${places[i][1]} r="4.5" />`)}
-    ${labels.map((text, i) => html`<text x=${places[i][0] + 9} y=${tops[i]}>${text}</text>`)}</svg>
+    ${labels.map((text, i) => (tops[i] < 0 ? null : html`<text x=${places[i][0] + 9} y=${tops[i]}>${text}</text>`))}
+    ${points.map((_, i) => html`<circle cx=${places[i][0]} cy=${places[i][1]} r="4.5"><title>${labels[i]}</title></circle>`)}</svg>
     <p class="quiet">${stage.kind === "weights" ? "The arrow is the token's query, and the points are keys, with their weights. The further a key lies in the direction of the arrow, the larger is its score." : "Each arrow is the projected value of a token, times its weight. Together, the arrows move the token's vector to its output."}</p>`;
 }
