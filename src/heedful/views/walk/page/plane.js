@@ -90,7 +90,7 @@ export function Plane({ state, walk, stage }) {
         const wide = labels[x < other ? i : j].length * LETTER;
         return tops[j] < 0 || Math.abs(top - tops[j]) >= LINE || Math.abs(x - other) > wide;
       });
-    const tries = [0, -1, 1, -2, 2, -3, 3].slice(i < n ? 0 : 1).map((k) => y + 5 + k * LINE);
+    const tries = [0, -1, 1, 2].slice(i < n ? 0 : 1).map((k) => y + 5 + k * LINE);
     tops.push((labels[i] && tries.find(isFree)) || -1);
   });
   return html`<p class="choice">${tokens.map((token, i) => html`<button type="button" aria-pressed=${i === row} onClick=${() => state.pin(stage, i)}><bdi>${readable(token)}</bdi></button>`)}</p>
