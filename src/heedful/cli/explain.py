@@ -67,8 +67,9 @@ Examples:
     help="Head to show, counted from 0 [0].",
 )  # fmt: skip
 @click.option(
-    "--query", metavar="WORD", help="Show only this token's steps; @4 is the fifth token."
-)
+    "--query", metavar="WORD",
+    help="Show only this token's steps, and frame its rows in --pictures; @4 is the fifth token.",
+)  # fmt: skip
 @second_option
 @click.option(
     "--target", metavar="TEXT",
