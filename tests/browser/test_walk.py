@@ -41,6 +41,23 @@ def enumerate_steps(page, walk):
         yield step, stage
 
 
+def test_planes_of_a_query_and_of_a_moved_token(shown, variants):
+    page = shown(variants, "walk=projected&step=6")
+    page.get_by_role("textbox", name="The sentence").fill("Terry eats Mango Yogurt")
+    page.get_by_role("button", name="a query among the keys").click()
+    page.get_by_role("button", name="Yogurt").click()
+    walk = explain("Terry eats Mango Yogurt", "projected")
+    shares = walk.stage("weights").numbers()[3].tolist()
+    words = [f"{share:.2f} {word}" for share, word in zip(shares, walk.tokens, strict=True)]
+    assert page.locator(".plane text").all_text_contents() == [*words, "0", "query"]
+    page.wait_for_url(re.compile("cell=3%2C0"))
+    page.get_by_role("button", name="a moved token").click()
+    assert page.locator(".plane .arrow").count() == 4
+    texts = page.locator(".plane text").all_text_contents()
+    assert texts[0] == "Yogurt"
+    assert sorted(texts[4:]) == sorted(f"+ {word}" for word in words)
+
+
 def test_the_numbers_that_document_004_prints(shown, variants):
     page = shown(variants, "walk=document+004&step=scores")
     assert numbers(page, "scores")[1] == ["-0.0456", "0.3352", "-0.2611"]

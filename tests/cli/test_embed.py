@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from command_checks import misused, refused
@@ -31,6 +32,44 @@ def test_json_of_an_analogy_without_and_with_its_own_words(cli):
     assert result["analogy"][0]["word"] == "mom"
     assert len(result["analogy"]) == 4
     assert round(result["between"]["similarity"], 2) == 0.52
+
+
+def test_an_analogy_shows_its_vectors_and_their_sum(cli):
+    _, output, _ = cli("embed", "--analogy", "king", "queen", "dad")
+    rows = [line.split() for line in output.splitlines()]
+    assert ["queen", "0.20", "0.50", "0.10"] in rows
+    assert ["-", "king", "0.90", "0.50", "0.10"] in rows
+    assert ["+", "dad", "0.90", "0.70", "0.90"] in rows
+    assert ["=", "sum", "0.20", "0.70", "0.90"] in rows  # document 001
+
+
+def test_wide_vectors_of_an_analogy_are_abbreviated(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    table = np.random.default_rng(5).normal(size=(4, 200))
+    path = tmp_path / "wide.json"
+    path.write_text(json.dumps(dict(zip("abcd", table.tolist(), strict=True))))
+    output = cli("embed", path, "--analogy", "a", "b", "c")[1]
+    total = table[1] - table[0] + table[2]
+    [line] = [line for line in output.splitlines() if "= sum" in line]
+    first, last = line.split("sum")[1].split("…")
+    assert first.split() == [f"{x:.4f}" for x in total[: len(first.split())]]
+    assert last.split() == [f"{x:.4f}" for x in total[-len(last.split()) :]]
+    assert max(map(cell_len, output.splitlines())) <= 60
+    result = json.loads(cli("embed", path, "--analogy", "a", "b", "c", "--json")[1])
+    np.testing.assert_allclose(result["sum"], total)
+
+
+def test_a_cosine_is_written_out(cli, tmp_path):
+    output = cli("embed", "--between", "mom", "king")[1]
+    assert "0.20×0.90 + 0.70×0.50 + 0.90×0.10 = 0.62\n" in output
+    mom, king = np.array([0.2, 0.7, 0.9]), np.array([0.9, 0.5, 0.1])
+    norms = [f"{np.linalg.norm(vector):.5g}" for vector in (mom, king)]
+    assert f"0.62 / ({norms[0]} × {norms[1]}) = 0.5178" in output
+    path = tmp_path / "signed.csv"
+    path.write_text("[bold]up,-3,4\ndown,6,8\n")  # a word that is markup of rich
+    output = cli("embed", path, "--between", "[bold]up", "down")[1]
+    assert "norm of [bold]up" in output
+    assert "14 / (5 × 10) = 0.2800" in output
 
 
 def test_words_of_a_run_are_its_tokens(night, cli, tmp_path):
@@ -66,9 +105,9 @@ def places(tmp_path):
 def test_the_arrow_of_an_analogy_goes_to_its_answer(more, places, cli, tmp_path, monkeypatch):
     drawn = {}
 
-    def words(points, labels, shares, *, arrows, title):
+    def words(points, labels, axes, *, arrows, title):
         drawn.update(arrows=[(labels[a], labels[b]) for a, b in arrows], title=title, all=labels)
-        return original(points, labels, shares, arrows=arrows, title=title)
+        return original(points, labels, axes, arrows=arrows, title=title)
 
     original = word_plane.words
     monkeypatch.setattr(word_plane, "words", words)

@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from heedful.errors import ArgumentError
+from heedful.pictures import lesson_drawings, plots
 from heedful.pictures.plots import vectors
 
 TOKENS = ["Your", "·journey", "$", "né"]
@@ -44,3 +45,20 @@ def test_tables_that_do_not_match_are_refused():
         vectors([], [], titles=[])
     with pytest.raises(ArgumentError, match=r"shape \(3, 2\); expected \(4, 2\)"):
         vectors([np.zeros((3, 2))], [TOKENS], titles=["input"])
+
+
+def test_orange_is_below_zero_and_blue_above_in_every_picture_of_signed_numbers():
+    numbers = np.array([[-2.0, 0.0, 2.0]])
+    figures = [
+        plots.vectors([numbers], [["a"]], titles=["a"]),
+        plots.positions(numbers),
+        plots.scores(numbers, None, ["a"], key_tokens=["a", "b", "c"]),
+        lesson_drawings.tables({"a": numbers}),
+    ]
+    for figure in figures:
+        ax = figure.axes[0]
+        drawn = (ax.images or ax.collections)[0]
+        below, zero, above = drawn.to_rgba(drawn.get_array()).reshape(-1, 4)[:, :3]
+        assert below[0] > below[1] > below[2]
+        assert above[2] > above[1] > above[0]
+        assert min(zero) > 0.9

@@ -19,15 +19,17 @@ def boxes(figure):
 def test_names_do_not_overlap(seed):
     coordinates = np.random.default_rng(seed).normal(size=(14, 2))
     labels = [f"word {i}" for i in range(14)]
-    figure = word_plane.words(coordinates, labels, [0.6, 0.3], title="$ words")
+    figure = word_plane.words(coordinates, labels, ["first", "second"], title="$ words")
     texts, extents = boxes(figure)
     assert sorted(text.get_text() for text in texts) == sorted(labels)
     for first, second in itertools.combinations(extents, 2):
         assert Bbox.intersection(first, second) is None
 
 
-def test_axes_show_their_share_and_arrows_connect_points():
-    figure = word_plane.words(np.eye(2), ["a", "注意 $x"], [0.58, 0.42], arrows=[(0, 1)])
+def test_axes_have_their_names_and_arrows_connect_points():
+    figure = word_plane.words(
+        np.eye(2), ["a", "注意 $x"], ["58% of x", "42% of y"], arrows=[(0, 1)]
+    )
     figure.canvas.draw()
     [ax] = figure.axes
     assert "58%" in ax.get_xlabel()
@@ -41,7 +43,7 @@ def test_axes_show_their_share_and_arrows_connect_points():
 def test_names_avoid_arrows_and_stay_inside_the_frame():
     coordinates = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 0.4], [0.0, 0.4]])
     labels = ["start", "end", "a very long name, too long to be drawn whole", "left"]
-    figure = word_plane.words(coordinates, labels, [0.9, 0.1], arrows=[(0, 1), (2, 3)])
+    figure = word_plane.words(coordinates, labels, ["x", "y"], arrows=[(0, 1), (2, 3)])
     [ax] = figure.axes
     texts, extents = boxes(figure)
     assert [text.get_text() for text in texts][2].endswith("…")
@@ -54,7 +56,7 @@ def test_names_avoid_arrows_and_stay_inside_the_frame():
 
 
 def test_names_of_equal_points_do_not_overlap():
-    texts, extents = boxes(word_plane.words(np.zeros((5, 2)), list("abcde"), [0.0, 0.0]))
+    texts, extents = boxes(word_plane.words(np.zeros((5, 2)), list("abcde"), ["x", "y"]))
     for first, second in itertools.combinations(extents, 2):
         assert Bbox.intersection(first, second) is None
     assert len(texts) == 5

@@ -14,6 +14,8 @@ from heedful.cli.output_paths import check_picture
 from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from heedful.text.similarity import Nearest
     from heedful.text.word_vectors import WordVectors
 
@@ -35,7 +37,7 @@ class Answers(NamedTuple):
 
     between: tuple[list[int], float] | None = None
     similar: tuple[int, Nearest] | None = None
-    analogy: tuple[list[int], Nearest] | None = None
+    analogy: tuple[list[int], Tensor, Nearest] | None = None
 
 
 @click.command(epilog=EXAMPLE)
@@ -133,7 +135,8 @@ def _answers(
     if question:
         rows = [vectors.row(word) for word in question]
         vector = analogy(*(table[row] for row in rows))
-        answers["analogy"] = rows, nearest(table, vector, count, [] if keep_given else rows)
+        likely = nearest(table, vector, count, [] if keep_given else rows)
+        answers["analogy"] = rows, vector, likely
     return Answers(**answers)
 
 
@@ -141,7 +144,7 @@ def _rows_to_draw(vectors: WordVectors, answers: Answers) -> list[int]:
     """Return the rows of the words to draw; raise `ArgumentError` for more than `MOST_DRAWN`."""
     rows: list[int] = []
     if answers.analogy:
-        question, nearest = answers.analogy
+        question, _, nearest = answers.analogy
         rows += [*question, *nearest.rows.tolist()[:1]]
     if answers.similar:
         row, nearest = answers.similar
@@ -173,7 +176,7 @@ def _draw(vectors: WordVectors, path: Path, rows: list[int], answers: Answers) -
         (a, b), similarity = answers.between
         title = f"{vectors.words[a]} and {vectors.words[b]}: cosine {similarity:.2f}"
     if answers.analogy:
-        (a, b, c), nearest = answers.analogy
+        (a, b, c), _, nearest = answers.analogy
         best = nearest.rows.tolist()[:1]
         pairs = [(a, b), *((c, row) for row in best)]
         names = [vectors.words[row] for row in (a, b, c, *best)]
@@ -181,10 +184,11 @@ def _draw(vectors: WordVectors, path: Path, rows: list[int], answers: Answers) -
     figure = word_plane.words(
         plane.coordinates.numpy(),
         [vectors.words[row] for row in rows],
-        plane.shares.tolist(),
+        [f"{order} principal component · {100 * share:.0f}% of the variance"
+         for order, share in zip(("first", "second"), plane.shares.tolist(), strict=True)],
         arrows=[(rows.index(a), rows.index(b)) for a, b in pairs if a != b],
         title=title,
-    )
+    )  # fmt: skip
     save(figure, path)
     warn_of_missing_fonts([vectors.words[row] for row in rows])
 
@@ -200,7 +204,8 @@ def _as_data(
     if answers.similar:
         data["similar"] = _nearest_words(vectors, answers.similar[1])
     if answers.analogy:
-        data["analogy"] = _nearest_words(vectors, answers.analogy[1])
+        data["sum"] = answers.analogy[1].tolist()
+        data["analogy"] = _nearest_words(vectors, answers.analogy[2])
     if picture:
         data["picture"] = str(picture)
     if show_table and len(vectors.words) <= SMALL:
@@ -239,18 +244,52 @@ def _show(vectors: WordVectors, answers: Answers, picture: Path | None, show_tab
     size = f"{plural(len(vectors.words), 'word')} of {plural(vectors.table.shape[1], 'number')}"
     screen.print(facts([("table", size)]))
     if answers.between:
-        a, b = (vectors.words[row] for row in answers.between[0])
-        screen.print(f"\n{a} and {b}  {answers.between[1]:.4f}", markup=False)
+        _show_cosine(vectors, *answers.between)
     if answers.similar:
         _show_nearest(vectors, f"most like {vectors.words[answers.similar[0]]}", answers.similar[1])
     if answers.analogy:
-        a, b, c = (vectors.words[row] for row in answers.analogy[0])
-        title = f"{a} is to {b} as {c} is to"
-        _show_nearest(vectors, title, answers.analogy[1])
+        _show_sum(vectors, *answers.analogy[:2])
+        _show_nearest(vectors, "nearest to the sum", answers.analogy[2])
     if picture:
         screen.print(f"\n{picture}", markup=False, soft_wrap=True)
     if show_table:
         _show_table(vectors)
+
+
+def _show_cosine(vectors: WordVectors, rows: list[int], similarity: float) -> None:
+    """Print a cosine similarity as the dot product divided by the product of the norms."""
+    from heedful.views.number_format import products, visible
+    from heedful.views.terminal import console, facts
+
+    screen = console()
+    names = [visible(vectors.words[row]) for row in rows]
+    a, b = vectors.table[rows].astype(float)
+    dot, *norms = (f"{number:.5g}" for number in (a @ b, math.sqrt(a @ a), math.sqrt(b @ b)))
+    labels = ["dot product", *(f"norm of {name}" for name in names), "cosine"]
+    room = screen.width - max(map(len, labels)) - 14
+    sums = [products(x.tolist(), y.tolist(), room) for x, y in ((a, b), (a, a), (b, b))]
+    lines = [f"{sums[0]} = {dot}", *(f"√({s}) = {n}" for s, n in zip(sums[1:], norms, strict=True))]
+    lines.append(f"{dot} / ({' × '.join(norms)}) = {similarity:.4f}")
+    screen.print(f"\n{' and '.join(names)}  {similarity:.4f}", style="bold", markup=False)
+    screen.print(facts(zip(labels, lines, strict=True)))
+
+
+def _show_sum(vectors: WordVectors, rows: list[int], total: Tensor) -> None:
+    """Print the vectors of the words of an analogy, and their sum b − a + c."""
+    from heedful.views.number_format import Labels, Matrix, visible
+    from heedful.views.terminal import console
+
+    screen = console()
+    a, b, c = (visible(vectors.words[row]) for row in rows)
+    table = [*(vectors.table[rows[i]].tolist() for i in (1, 0, 2)), total.tolist()]
+    matrix = Matrix(
+        (4, len(table[0])), Labels([b, f"- {a}", f"+ {c}", "= sum"]), Labels(()),
+        lambda chosen, columns: [[table[row][column] for column in columns] for row in chosen],
+    )  # fmt: skip
+    screen.print(f"\n{a} is to {b} as {c} is to …", style="bold", markup=False)
+    for line in matrix.lines(screen.width):
+        line.rstrip()
+        screen.print(line)
 
 
 def _show_nearest(vectors: WordVectors, title: str, nearest: Nearest) -> None:

@@ -67,8 +67,9 @@ Examples:
     help="Head to show, counted from 0 [0].",
 )  # fmt: skip
 @click.option(
-    "--query", metavar="WORD", help="Show only this token's steps; @4 is the fifth token."
-)
+    "--query", metavar="WORD",
+    help="Show only this token's steps, and frame its rows in --pictures; @4 is the fifth token.",
+)  # fmt: skip
 @second_option
 @click.option(
     "--target", metavar="TEXT",
@@ -143,7 +144,7 @@ def explain(
         _write_page(html, explanation, words, passed if model is None else None)
         return
     positions = None if query is None else explanation.positions_of(query)
-    paths = [] if pictures is None else _draw(explanation, pictures, suffix, overwrite)
+    paths = [] if pictures is None else _draw(explanation, pictures, suffix, overwrite, positions)
     if as_json:
         from heedful.views.walk.page_data import as_data
 
@@ -230,10 +231,13 @@ def _hint(explanation: Explanation, is_variant: bool) -> str:
     return f"More: --query @{position} follows a token{deeper}, --pictures DIR, --json"
 
 
-def _draw(explanation: Explanation, folder: Path, suffix: str, overwrite: bool) -> list[Path]:
+def _draw(
+    explanation: Explanation, folder: Path, suffix: str, overwrite: bool, query: list[int] | None
+) -> list[Path]:
     from heedful.cli.plot import warn_of_missing_fonts
     from heedful.views.walk.pictures import draw
 
-    paths = draw(explanation, folder, suffix, overwrite=overwrite)
+    position = query[0] if query else None
+    paths = draw(explanation, folder, suffix, query=position, overwrite=overwrite)
     warn_of_missing_fonts([*explanation.tokens, *explanation.memory])
     return paths

@@ -14,7 +14,7 @@ from heedful.loaded.loaded_model import LoadedModel, ModelInputs
 from heedful.loaded.truncation import check_length, check_not_empty, refuse_second, room_for_text
 from heedful.models import GPT, Bert, Seq2Seq
 from heedful.models.beam_search import translate
-from heedful.models.huggingface.checkpoints import end_ids
+from heedful.models.huggingface.checkpoints import stored_end_ids
 from heedful.text import Inputs, RobertaTokenizer, Tokenizer, WordPieceTokenizer
 from heedful.text.library_tokenizer import Span, split_ids
 from heedful.text.word_vectors import WordVectors
@@ -93,7 +93,7 @@ class LoadedGPT(LoadedHeedful):
         Checkpoints list them in `generation_config.json`, and chat models have several.
         """
         end = self.tokenizer.special.get("eos")
-        ends = end_ids(self.directory) or ({end} if end is not None else ())
+        ends = stored_end_ids(self.directory) or ({end} if end is not None else ())
         return frozenset(id for id in ends if id in range(self.tokenizer.size))
 
     def ids(self, text: str) -> Tensor:

@@ -241,9 +241,9 @@ def scale_of(
 
 
 def around_zero(maps: Sequence[np.ma.MaskedArray], meaning: str) -> Scale:
-    """Return a scale symmetric about 0, blue below and red above."""
+    """Return a scale symmetric about 0, orange below and blue above."""
     limit = largest(maps)
-    return Scale(colours("RdBu_r"), Normalize(-limit, limit), meaning)
+    return Scale(colours("signed"), Normalize(-limit, limit), meaning)
 
 
 def largest(maps: Sequence[np.ma.MaskedArray]) -> float:

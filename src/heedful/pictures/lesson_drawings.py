@@ -135,7 +135,7 @@ def heads(words: Sequence[str], heads: int, width: int) -> Figure:
 
 
 def tables(tables: Mapping[str, Numbers], *, across: str = "keys", down: str = "queries") -> Figure:
-    """Draw tables side by side: numbers in colours symmetric about 0, or boolean masks.
+    """Draw tables side by side: numbers, orange below 0 and blue above, or boolean masks.
 
     >>> figure = tables({"causal": np.tri(4) > 0, "all": np.ones((4, 5), bool)})
     >>> [ax.get_title() for ax in figure.axes]
@@ -150,7 +150,7 @@ def tables(tables: Mapping[str, Numbers], *, across: str = "keys", down: str = "
             ax.pcolormesh(table, cmap="Blues", vmin=0, vmax=1.6, edgecolors=EMPTY)
         else:
             limit = abs(table).max()
-            ax.pcolormesh(table, cmap="RdBu_r", vmin=-limit, vmax=limit)
+            ax.pcolormesh(table, cmap=colours("signed"), vmin=-limit, vmax=limit)
         ax.set(xlim=(0, columns), ylim=(rows, 0), aspect="equal", xticks=[], yticks=[])
         ax.set_title(name, fontsize=10, color=INK)
         _quiet(ax, across, down)

@@ -15,6 +15,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from heedful.errors import ArgumentError
@@ -23,15 +24,15 @@ from heedful.pictures.attention_map import around_zero, largest
 from heedful.pictures.labels import columns, drawable, label, names, shorten
 from heedful.pictures.page_layout import Block, Line
 from heedful.pictures.saving import save
-from heedful.pictures.style import INK, LETTER
+from heedful.pictures.style import INK, LETTER, ROW
 
-__all__ = ["heatmaps", "positions", "save", "scores", "vectors"]
+__all__ = ["frame_rows", "heatmaps", "positions", "save", "scores", "vectors"]
 
 Array: TypeAlias = np.ndarray | torch.Tensor
 PER_ROW = 3  # maximum number of tables side by side
 WIDTH = 9.0  # inches, largest width of tables of vectors
 SIZE = 8.0  # points, of a token's label
-HIGHEST = 5.5  # inches, largest height of a table
+HIGHEST = 5.5  # inches, largest height of a table; with several lines of tables, less
 SHARE = 99.5  # percentile at which the scale ends, so that outliers do not stretch it
 
 
@@ -93,10 +94,10 @@ def scores(
     title: str | None = None,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """Draw the scores before and after the mask, side by side; blue is below 0 and red above.
+    """Draw the scores before and after the mask, side by side; orange is below 0, blue above.
 
     Args:
-        scaled: scores (N, M) after scaling, before the mask.
+        scaled: scores (N, M), or (H, N, M) of several heads, after scaling, before the mask.
         masked: the scaled scores with −inf in masked cells, which are striped. None: no mask, so
             only one map is drawn.
         tokens: the tokens of the N queries.
@@ -115,11 +116,30 @@ def scores(
     """
     keys = tokens if key_tokens is None else key_tokens
     inputs = {"scaled": scaled} if masked is None else {"scaled": scaled, "masked": masked}
-    tables = [_matrix(values, name, tokens, keys) for name, values in inputs.items()]
-    maps = [np.ma.masked_invalid(table) for table in tables]
+    maps = [
+        [np.ma.masked_invalid(_matrix(table, name, tokens, keys)) for table in heads]
+        for name, values in inputs.items()
+        for heads in [values if np.ndim(values) == 3 else [values]]
+    ]
     titles = ["scores"] if masked is None else ["scaled scores", "after the mask"]
-    block = Block([Line("", maps)], titles, names(tokens), names(keys))
-    return head_grid.draw([block], scale=around_zero(maps[:1], "score"), title=title, notes=notes)
+    lines = [Line(f"head {h}" * (len(maps[0]) > 1), line)
+             for h, line in enumerate(zip(*maps, strict=True))]  # fmt: skip
+    block = Block(lines, titles, names(tokens), names(keys))
+    return head_grid.draw([block], scale=around_zero(maps[0], "score"), title=title, notes=notes)
+
+
+def frame_rows(figure: Figure, rows: Sequence[int | None]) -> None:
+    """Frame a row of each table or map of a figure, in their order; None: no row."""
+    images = [image for ax in figure.axes for image in ax.images]
+    for image, row in zip(images, rows, strict=True):
+        if row is None:
+            continue
+        left, right, bottom, top = image.get_extent()
+        height = (bottom - top) / image.get_size()[0]
+        for colour, width in ("white", 3), (ROW, 1.5):
+            frame = Rectangle((left, top + row * height), right - left, height, fill=False)
+            frame.set(edgecolor=colour, linewidth=width, zorder=5, clip_on=False)
+            image.axes.add_patch(frame)
 
 
 def positions(
@@ -144,7 +164,7 @@ def positions(
     figure = style.figure(8, 4.5)
     ax = figure.add_subplot()
     image = ax.imshow(
-        values, cmap=style.colours("viridis"), norm=Normalize(-limit, limit), aspect="auto"
+        values, cmap=style.colours("signed"), norm=Normalize(-limit, limit), aspect="auto"
     )
     ax.spines[:].set_visible(False)
     style.whole_numbers(ax, columns, "position")
@@ -197,7 +217,7 @@ def vectors(
 ) -> Figure:
     """Draw tables of vectors on a common scale; a row is a token, a column a dimension.
 
-    Blue is below 0 and red above. Outliers are clipped to the ends of the scale, so that other
+    Orange is below 0, blue above. Outliers are clipped to the ends of the scale, so that other
     numbers are distinguishable. If any are clipped, the colour bar has arrows.
 
     Args:
@@ -220,11 +240,11 @@ def vectors(
     if not matrices:
         raise ArgumentError("no tables", expected="one or more")
     limit, is_cut = _limit(matrices)
-    colours = style.colours("RdBu_r")
+    colours = style.colours("signed")
     labels = [[label(token) for token in part] for part in tokens]
     cols = 2 if len(matrices) == 4 else min(PER_ROW, len(matrices))
     rows = math.ceil(len(matrices) / cols)
-    height = min(HIGHEST, max(1.2, max(map(len, labels)) * SIZE * 1.35 / 72))
+    height = min(HIGHEST / math.sqrt(rows), max(1.2, max(map(len, labels)) * SIZE * 1.35 / 72))
     left = max(columns(name) for part in labels for name in part) * LETTER * SIZE / 72
     size = min(WIDTH, cols * 3.2 + left + 1.0), rows * (height + 0.75) + 0.6
     figure = style.figure(*size)

@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Colormap, LogNorm, PowerNorm
+from matplotlib.colors import Colormap, LinearSegmentedColormap, LogNorm, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
@@ -18,12 +18,18 @@ from heedful.pictures.labels import drawable, families_of, shorten
 
 INK, QUIET, EMPTY = "#24292f", "#6e7781", "#dfe3e7"
 PALE, STRIPES = "#eef0f2", "#b4bbc2"  # masked cells: background and stripes
+ROW = "#8a2a84"  # frame of a selected row, and arrows, as on the page of a walk
+# Numbers of both signs, as on that page: orange below 0, blue above
+SIGNED = LinearSegmentedColormap.from_list(
+    "signed", ["#863e07", "#d4762a", "#fafafa", "#4296e7", "#17559b"]
+)
 LETTER = 0.62  # average width of a letter of DejaVu Sans, in font sizes
 
 
 def colours(name: str) -> Colormap:
-    """Return a colour map of matplotlib in which masked cells are transparent."""
-    return matplotlib.colormaps[name].with_extremes(bad=(0, 0, 0, 0))
+    """Return "signed", or a colour map of matplotlib; its masked cells are transparent."""
+    chosen = SIGNED if name == "signed" else matplotlib.colormaps[name]
+    return chosen.with_extremes(bad=(0, 0, 0, 0))
 
 
 def name_axes(ax: Axes, x: str, y: str) -> None:

@@ -11,10 +11,10 @@ from matplotlib.text import Annotation
 
 from heedful.pictures import style
 from heedful.pictures.labels import drawable, shorten
-from heedful.pictures.style import EMPTY, INK, QUIET, name_axes
+from heedful.pictures.style import EMPTY, INK, QUIET, ROW, name_axes
 
 POINT = "#277f8e"
-ARROW = {"arrowstyle": "-|>", "color": "#d1701f", "linewidth": 1.4, "shrinkA": 7, "shrinkB": 7}
+ARROW = {"arrowstyle": "-|>", "color": ROW, "linewidth": 1.4, "shrinkA": 0, "shrinkB": 3}
 LEADER = {"arrowstyle": "-", "color": QUIET, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
 LONGEST = 24  # columns of a name
 # Offsets of a name from its word's point, in 1/72 inch, in the order in which they are tried
@@ -26,26 +26,30 @@ NEAR = 10  # a name at a larger offset gets a line to its word's point
 def words(
     coordinates: np.ndarray,
     labels: Sequence[str],
-    shares: Sequence[float],
+    axes: Sequence[str],
     *,
     arrows: Sequence[tuple[int, int]] = (),
     title: str | None = None,
+    dots: int | None = None,
 ) -> Figure:
     """Draw words as points with names beside them, without overlaps if possible.
 
     Args:
         coordinates: (n, 2).
         labels: n names.
-        shares: the fraction of the variance along each of the two axes.
+        axes: names of the two axes.
         arrows: pairs of indices of points, (start, end).
         title: above the plot.
+        dots: how many of the points have dots, from the first; default: all.
     """
     figure = style.figure(7.5, 6)
     ax = figure.subplots()
-    ax.scatter(coordinates[:, 0], coordinates[:, 1], s=34, color=POINT, zorder=3, linewidths=0)
+    ax.update_datalim(coordinates)
+    x, y = coordinates[:dots].T
+    ax.scatter(x, y, s=34, color=POINT, zorder=3, linewidths=0)
     for a, b in arrows:
         ax.annotate("", coordinates[b], coordinates[a], zorder=2, arrowprops=ARROW)
-    _frame(ax, shares)
+    _frame(ax, axes)
     names = [
         ax.annotate(shorten(drawable(label), LONGEST), point, OFFSETS[0],
                     textcoords="offset points", fontsize=10, color=INK, zorder=4)
@@ -57,12 +61,11 @@ def words(
     return figure
 
 
-def _frame(ax: Axes, shares: Sequence[float]) -> None:
+def _frame(ax: Axes, names: Sequence[str]) -> None:
     # equal scales on both axes, so that distances are not distorted
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.18)
-    first, second = (f"{100 * share:.0f}% of the variance" for share in shares)
-    name_axes(ax, f"first principal component · {first}", f"second principal component · {second}")
+    name_axes(ax, *names)
     ax.tick_params(length=0, pad=5, labelsize=8, labelcolor=QUIET)
     ax.grid(color=EMPTY, linewidth=0.6)
     ax.set_axisbelow(True)
@@ -82,7 +85,7 @@ def _place_names(
         trials = []
         for x, y in OFFSETS:
             _move(name, x, y)
-            box = np.atleast_2d(name.get_window_extent().extents)
+            box = np.atleast_2d(name.get_window_extent().padded(3, 0).extents)
             end = pixels * np.array([x, y])
             line = _boxes(np.linspace(point + 0.3 * end, point + end, 12), 1)
             boxes = np.vstack([box, line]) if _is_far(x, y) else box

@@ -100,7 +100,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Table:
     output.add_column(style="dim", no_wrap=True)
     output.add_column(overflow="fold")
     for name, value in pairs:
-        output.add_row(name, Text(printable(value)))
+        output.add_row(Text(name), Text(printable(value)))
     return output
 
 

@@ -184,3 +184,18 @@ def test_terms_that_are_not_stored_are_a_single_number(computed):
     cells = computed(["stored_walk", "sums"], OF_MODEL, data=data)
     assert any("others" in cell["line"] for cell in cells)
     assert check(cells) > 10
+
+
+def test_the_plane_of_a_query_shows_scores_and_the_first_principal_component(computed):
+    draw = np.random.default_rng(2)
+    points, path = draw.normal(size=(6, 5)), draw.normal(size=(3, 5))
+    shown = computed(["plane"], "plane.project(...inputs)", [points.tolist(), path.tolist()])
+    along = (path[2] - path[0]) / np.linalg.norm(path[2] - path[0])
+    everything = np.vstack([points, path])
+    np.testing.assert_allclose(np.array(shown)[:, 0], everything @ along)
+    rest = points @ (np.eye(5) - np.outer(along, along))
+    axis = np.linalg.svd(rest - rest.mean(axis=0))[2][0]
+    across = np.array(shown)[:, 1]
+    np.testing.assert_allclose(np.abs(everything @ axis), np.abs(across), atol=1e-6)
+    flat = draw.normal(size=(3, 2)).tolist()
+    assert computed(["plane"], "plane.project(...inputs)", [flat, flat]) == flat + flat

@@ -108,7 +108,7 @@ def _config_error(directory: Path, error: Exception) -> RunError:
     return RunError(f"{directory / 'config.json'} does not describe a model: {reason}")
 
 
-def end_ids(directory: Path) -> frozenset[int]:
+def stored_end_ids(directory: Path) -> frozenset[int]:
     """Return the ids that end a text: those of `generation_config.json`, else of `config.json`."""
     path = directory / "generation_config.json"
     content = read_json(path if path.exists() else directory / "config.json")

@@ -12,6 +12,7 @@ import { readable } from "../../explorer/page/tokens.js";
 import { Matrix } from "./matrix.js";
 import { NextTokens } from "./next_tokens.js";
 import { formatNumber } from "./number_format.js";
+import { Plane } from "./plane.js";
 import { arrange, isNarrow, isOneStage, margin } from "./sizes.js";
 import { label, omissions } from "./stages.js";
 import { State } from "./state.js";
@@ -219,6 +220,7 @@ function Scene({ state, walk, dark }) {
   const stacked = isNarrow(size);
   return html`<section class="scene" ref=${box} aria-label="The numbers" style=${`--scale:${scale}`}>
     ${step.answer ? html`<${NextTokens} walk=${walk} answer=${step.answer} />` : null}
+    ${step.plane ? html`<${Plane} state=${state} walk=${walk} stage=${step.plane} />` : null}
     ${groups.map((group) => html`<${group.isProduct ? Product : SideBySide} state=${state} walk=${walk} group=${group} scale=${scale} dark=${dark} brief=${step.brief} stacked=${stacked} />`)}
   </section>`;
 }

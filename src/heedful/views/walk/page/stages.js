@@ -2,6 +2,8 @@
 
 /** @import { Answer, Stage, Step, Walk } from "./types.js" */
 
+const MOST = 40; // tokens in a plane
+
 /** For a query head: the index, in a stage, of the head that it uses. @param {Stage} stage */
 export const headIndex = (stage, /** @type {number} */ head, /** @type {number} */ heads) =>
   stage.shape.length < 3 ? 0 : Math.floor((head * stage.shape[0]) / heads);
@@ -46,7 +48,13 @@ export function steps(stages, section, sections, answers, heading, tokens) {
       last.stages.push(stage);
     else list.push({ name: "", section: several ? title : "", stages: [stage], brief });
   });
-  for (const step of list)
+  for (const stage of stages)
+    if (planeInputs(stage).length) {
+      const place = list.findIndex((step) => step.stages.includes(stage));
+      const name = stage.kind === "weights" ? "a query among the keys" : "a moved token";
+      list.splice(place + 1, 0, { ...list[place], name, stages: [], plane: stage });
+    }
+  for (const step of list.filter(({ plane }) => !plane))
     step.name = step.brief ? step.section : step.stages.map((stage) => stage.name).join(", ");
   for (const answer of answers.length > 3 ? answers.slice(-1) : answers)
     list.push({
@@ -57,6 +65,23 @@ export function steps(stages, section, sections, answers, heading, tokens) {
       answer,
     });
   return list;
+}
+
+/** The inputs of a stage's plane: of weights, also query and key; of a residual sum, the weights, the
+ * values, the output weights and the input. Empty if there is no plane, or if not all is stored.
+ * @param {Stage} stage @returns {Stage[]} */
+export function planeInputs(stage) {
+  let scores = stage;
+  while (scores.kind !== "scores" && scores.sources.length) scores = scores.sources[0];
+  const [output, input] = stage.sources;
+  const [context, matrix] = stage.kind === "sum" ? output.factors : [];
+  const isMove = context?.factors[0]?.kind === "weights";
+  const all = isMove ? [...context.factors, matrix, input] : [stage, ...scores.factors];
+  if (!(isMove || stage.kind === "weights") || all[1] === all[2]) return [];
+  const isStored = all.every(({ rows, columns, shape }) => {
+    return rows.length === shape.at(-2) && columns.length === shape.at(-1);
+  });
+  return isStored && all[0].columns.length <= MOST ? all : [];
 }
 
 /** Sentences about stages and inputs of which the file contains only a part. @param {Stage[]} stages */

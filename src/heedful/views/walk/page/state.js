@@ -59,6 +59,12 @@ export class State {
     });
   }
 
+  /** Select the first number of a row, and keep it selected. @param {Stage} stage @param {number} row */
+  pin(stage, row) {
+    this.point(stage, row, 0);
+    this.pinned.value = true;
+  }
+
   /** Show another step; the selected row and column stay. @param {number} step */
   go(step) {
     const last = this.walk.value.steps.length - 1;
@@ -89,9 +95,10 @@ export class State {
     for (const n of TEXTS) if (this[n].value !== this.initial[n]) words[n] = this[n].value;
     if (this.head.value !== null) words.head = String(this.head.value);
     if (this.pinned.value) {
-      const { stage, row, column } = /** @type {Cell} */ (this.cell.value);
+      const cell = this.cell.value; // null in a step without matrices
+      const { row, column } = cell ?? this.position.value;
       words.cell = `${row},${column}`;
-      if (stage !== this.currentStep.value.stages[0]) words.of = stage.name;
+      if (cell && cell.stage !== this.currentStep.value.stages[0]) words.of = cell.stage.name;
     }
     if (this.theme.value) words.theme = this.theme.value;
     return new URLSearchParams(words).toString();

@@ -40,6 +40,7 @@
  * @property {Stage[]} stages
  * @property {boolean} brief whether each stage summarises a transformer block
  * @property {Answer} [answer]
+ * @property {Stage} [plane] the stage whose inputs are drawn on a plane
  */
 
 /**
