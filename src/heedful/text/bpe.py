@@ -78,7 +78,8 @@ class BPETokenizer(LibraryTokenizer):
                 expected="tokens in the byte alphabet of GPT-2",
                 remedy="train a tokenizer with `heedful train`",
             ) from None
-        self._tiktoken = _tiktoken_equivalent(library, self._table)
+        # the same tokenizer in tiktoken, or None
+        self.encoding = _tiktoken_equivalent(library, self._table)
 
     @classmethod
     def train(cls, pieces: Iterable[str], vocabulary: int) -> BPETokenizer:
@@ -109,9 +110,9 @@ class BPETokenizer(LibraryTokenizer):
 
     def encode_array(self, text: str) -> np.ndarray:
         """Return the ids of a text, (T,) uint32; releases the GIL."""
-        if self._tiktoken is None:
+        if self.encoding is None:
             return super().encode_array(text)
-        return self._tiktoken.encode_to_numpy(valid_unicode(text), disallowed_special=())
+        return self.encoding.encode_to_numpy(valid_unicode(text), disallowed_special=())
 
 
 class RobertaTokenizer(BPETokenizer):
@@ -143,7 +144,7 @@ class RobertaTokenizer(BPETokenizer):
         )
         super().__init__(library)
         library.encode_special_tokens = False
-        self._tiktoken = None  # tiktoken would encode special tokens in a text as ordinary text
+        self.encoding = None  # tiktoken would encode special tokens in a text as ordinary text
         if not library.num_special_tokens_to_add(False) and {"cls", "sep"} <= names.keys():
             from tokenizers.processors import RobertaProcessing
 
