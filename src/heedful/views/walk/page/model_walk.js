@@ -46,7 +46,7 @@ export function modelWalk(data, initial) {
 
 /** An array as nested lists of numbers. @param {{data: Float32Array, shape: number[]}} array @returns {any} */
 function nested({ data, shape: [size, ...inner] }) {
-  if (!inner.length) return [...data];
+  if (!inner.length) return Array.from(data);
   const step = data.length / size;
   return Array.from({ length: size }, (_, i) =>
     nested({ data: data.subarray(i * step, (i + 1) * step), shape: inner }),

@@ -25,15 +25,29 @@ export function transposed(matrix) {
   return result;
 }
 
+/** @type {WeakMap<Matrix, Float64Array[]>} */
+const packed = new WeakMap();
+
+/** The rows as typed arrays, made once: the inner loop of a product is faster if all have one type. @param {Matrix} matrix */
+function typedRows(matrix) {
+  const rows = packed.get(matrix) ?? matrix.map((row) => new Float64Array(row));
+  packed.set(matrix, rows);
+  return rows;
+}
+
 /** Each row of `left` times each of the `columns`, plus the bias. @param {Matrix} left @param {Matrix} columns @param {number[] | null} bias @returns {Matrix} */
 export function product(left, columns, bias) {
-  return left.map((row) =>
-    columns.map((column, j) => {
-      let total = 0;
-      for (let k = 0; k < row.length; k++) total += row[k] * column[k];
-      return bias ? total + bias[j] : total;
-    }),
-  );
+  const rows = typedRows(left);
+  const result = left.map(() => new Array(columns.length).fill(0));
+  typedRows(columns).forEach((column, j) => {
+    for (let n = 0; n < rows.length; n++) {
+      const row = rows[n];
+      let total = bias ? bias[j] : 0;
+      for (let k = 0; k < column.length; k++) total += row[k] * column[k];
+      result[n][j] = total;
+    }
+  });
+  return result;
 }
 
 /** @param {number[]} scores */
