@@ -29,15 +29,16 @@ function Sliders({ state, size }) {
   const counts = [...COUNTS.filter((count) => count < size), 0]; // 0: all tokens
   const { temperature, topK } = state;
   const place = counts.findIndex((count) => count === 0 || (topK.value && count >= topK.value));
-  const kept = topK.value ? `the ${topK.value} likeliest` : `all ${size.toLocaleString("en")}`;
-  const chosen = temperature.value
-    ? `softmax(logits / ${temperature.value}) of ${kept} tokens`
-    : "greedy: the likeliest token";
+  const logits = temperature.value === 1 ? "logits" : `logits / ${temperature.value}`;
+  const kept = topK.value ? ` of the ${topK.value} likeliest tokens` : "";
+  const formula = temperature.value
+    ? `probabilities = softmax(${logits})${kept}`
+    : "temperature 0: the likeliest token";
   return html`<div class="sampling" role="group" aria-label="Sampling">
     <${Slider} name="temperature" text=${temperature.value.toFixed(2)} value=${temperature.value} max="2" step="0.05" onValue=${(/** @type {number} */ value) => (temperature.value = value)} />
     <${Slider} name="top-k" text=${topK.value ? String(topK.value) : "all"} value=${place} max=${counts.length - 1} step="1" onValue=${(/** @type {number} */ value) => (topK.value = counts[value])} />
-    <p class="formula">probabilities = ${chosen}</p>
-    <p class="quiet"><code>heedful generate --temperature ${temperature.value} --top-k ${topK.value}</code> chooses the next token with these probabilities.</p>
+    <p class="formula">${formula}</p>
+    <p class="quiet">With these probabilities, <code>heedful generate --temperature ${temperature.value} --top-k ${topK.value}</code> draws the next token.</p>
   </div>`;
 }
 
@@ -45,5 +46,5 @@ function Sliders({ state, size }) {
 function Slider({ name, text, value, max, step, onValue }) {
   const onInput = (/** @type {InputEvent} */ event) =>
     onValue(Number(/** @type {HTMLInputElement} */ (event.target).value));
-  return html`<label><span>${name}</span><input type="range" min="0" max=${max} step=${step} value=${value} aria-valuetext=${text} onInput=${onInput} /><output>${text}</output></label>`;
+  return html`<label>${name}<output>${text}</output><input type="range" min="0" max=${max} step=${step} value=${value} aria-valuetext=${text} onInput=${onInput} /></label>`;
 }
