@@ -1,6 +1,5 @@
 """The walk that the page of a small GPT computes on any text, with weights in half precision."""
 
-import copy
 import dataclasses
 import random
 from pathlib import Path
@@ -9,12 +8,11 @@ import numpy as np
 import pytest
 import tiktoken
 import torch
-from explained_models import walk
+from explained_models import explained, ids_of, in_half_precision, loaded, walk
 from node import returned
 
-from heedful.explain import explain_gpt
-from heedful.loaded import LoadedBert, LoadedGPT
-from heedful.models import GPT, Bert, BertConfig, GPTConfig
+from heedful.loaded import LoadedBert
+from heedful.models import Bert, BertConfig
 from heedful.models.sampling import Sampling
 from heedful.text import BPETokenizer, CharacterTokenizer, TiktokenTokenizer, python_reference
 from heedful.text.tiktoken_encoding import single_bytes
@@ -34,7 +32,6 @@ CL100K = (
 )
 BOOK = python_reference()
 TEXT = "Don't panic: the 3.14 naïve cafés\n  cost 10,000 crowns –  我爱 👍🏽!"
-SIZE = {"context_length": 60, "width": 24, "heads": 4, "layers": 3}
 MODELS = {
     "quick": {},
     "characters": {"convolution": 3},
@@ -61,32 +58,6 @@ ALL = """((walk) => ({
         [0, stage.rows.at(-1)].map((r) => [columns[0], columns.at(-1)].map((c) =>
           stage.how(head, r, c))))) };
   }) }))(model_walk.modelWalk(wire.unpacked(bytes), "initial")(inputs))"""
-
-
-def loaded(tokenizer, **config):
-    """A GPT with random parameters, also those that start as zeros or ones."""
-    torch.manual_seed(5)
-    model = GPT(GPTConfig(vocabulary=tokenizer.size + 3, **{**SIZE, **config})).eval()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return LoadedGPT(model, tokenizer, Path("nowhere"))
-
-
-def ids_of(opened, text):
-    return opened.batch(opened.tokenizer.encode(text)[: opened.context_length])
-
-
-def explained(opened, text, layer=1):
-    ids = ids_of(opened, text)
-    return explain_gpt(opened.model, ids, pieces=opened.pieces, layer=layer)
-
-
-def in_half_precision(opened):
-    """The same model in float64, with parameters rounded to float16."""
-    model = copy.deepcopy(opened.model)
-    for parameter in model.parameters():
-        parameter.data = torch.from_numpy(parameter.data.numpy().astype(np.float16).astype(float))
-    return dataclasses.replace(opened, model=model)
 
 
 @pytest.fixture(scope="module")

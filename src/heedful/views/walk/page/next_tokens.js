@@ -46,5 +46,5 @@ function Sliders({ state, size }) {
 function Slider({ name, text, value, max, step, onValue }) {
   const onInput = (/** @type {InputEvent} */ event) =>
     onValue(Number(/** @type {HTMLInputElement} */ (event.target).value));
-  return html`<label>${name}<output>${text}</output><input type="range" min="0" max=${max} step=${step} value=${value} aria-valuetext=${text} onInput=${onInput} /></label>`;
+  return html`<div><span>${name}</span><span>${text}</span><input type="range" aria-label=${name} min="0" max=${max} step=${step} value=${value} aria-valuetext=${text} onInput=${onInput} /></div>`;
 }
