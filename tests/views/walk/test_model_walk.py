@@ -195,7 +195,7 @@ def test_a_page_that_cannot_compute_the_model_states_why(bpe, monkeypatch):
     explanation = explained(opened, TEXT)
     other = dataclasses.replace(opened, tokenizer=TiktokenTokenizer.full(tiny()))
     bert = LoadedBert(Bert(BertConfig(vocabulary=19, width=24, heads=4, layers=3)), bpe, Path())
-    assert "GPTs only" in model_data(bert, walk("bert"))
+    assert "only GPTs" in model_data(bert, walk("bert"))
     assert "tokenizer (tiktoken)" in model_data(other, explanation)
     monkeypatch.setattr(data_module, "BYTES", 10_000)
     reason = model_data(opened, explanation)

@@ -14,7 +14,7 @@ from heedful.views.explorer.wire import packed
 from heedful.views.walk.page_data import BYTES, all_stages, computed_stage_data, walk_data
 
 ENCODINGS = ("bpe", "gpt2", "cl100k_base")  # byte-pair encodings that tokenizer.js implements
-STORED = "The page shows this text only, because "
+STORED = "Other texts cannot be typed: "
 HALF = (
     "The page computes with weights in half precision, so the last digits of a number can differ "
     "from those of `heedful explain`."
@@ -27,14 +27,14 @@ def model_data(opened: LoadedModel, walk: Explanation) -> bytes | str:
     `walk` is the explanation of a text by this model.
     """
     if not isinstance(opened, LoadedGPT):
-        return f"{STORED}it computes other texts for GPTs only."
+        return f"{STORED}the page computes only GPTs."
     tokenizer, arrays = _tokenizer_data(opened.tokenizer)
     if not tokenizer:
-        return f"{STORED}it lacks the model's tokenizer ({opened.tokenizer.kind})."
+        return f"{STORED}the page lacks this model's tokenizer ({opened.tokenizer.kind})."
     count = sum(parameter.numel() for parameter in opened.model.parameters())
     room = (BYTES - sum(array.nbytes for array in arrays.values())) // 2
     if count > room:
-        return f"{STORED}the model has {count:,} parameters, and a page has room for {room:,}."
+        return f"{STORED}the model has {count:,} parameters, and the page has room for {room:,}."
     model, context = copy.deepcopy(opened.model), opened.context_length
     for parameter in model.parameters():
         parameter.data = parameter.data.half().to(parameter.dtype)

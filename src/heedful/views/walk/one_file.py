@@ -24,6 +24,7 @@ from heedful.views.walk.page_data import all_stages, computed_stage_data, packed
 
 PAGE = Path(__file__).parent / "page"
 MAX_WORDS = 40  # of a sentence that is typed into the page
+LONGEST = 10_000  # characters in the text box of app.js
 MAX_WEIGHTS = 100_000  # numbers in all weight matrices of a variant that the page computes
 UNPRINTED = "unheard"  # a word without a vector in document 002
 SAMPLE_LENGTHS = (3, 4)  # words of two sample texts, for the sentence and the second sentence
@@ -93,7 +94,7 @@ def page(
     header = packed(
         {
             "start": first,
-            "text": text,
+            "text": text[:LONGEST],
             "memory": memory,
             "walks": [
                 {"label": walk.label, "typed": walk.typed, "bytes": len(walk.data)}

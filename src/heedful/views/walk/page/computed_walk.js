@@ -54,20 +54,22 @@ export function walkOf(data, texts) {
 /** @template T @param {T[]} parts of the heads @param {number} head @param {number} heads @returns {T} */
 const ofHead = (parts, head, heads) => parts[Math.floor((head * parts.length) / heads)];
 
+/** The bias of a head, if there is one. @param {any} entry @param {number} head @param {number} heads @returns {number[] | undefined} */
+const biasOf = ({ constants: { bias } }, head, heads) =>
+  Array.isArray(bias?.[0]) ? ofHead(bias, head, heads) : bias;
+
 /** @param {any} entry @param {any} data @param {Texts} texts @param {Heads[]} inputs @returns {Heads} */
 function compute(entry, data, texts, inputs) {
   if (entry.numbers) return entry.shape.length > 2 ? entry.numbers : [entry.numbers];
-  const { bias } = entry.constants;
   const heads = entry.rule === "joined" ? 1 : Math.max(1, ...inputs.map((parts) => parts.length));
-  const words = texts[/** @type {"tokens" | "memory"} */ (entry.axes[0])];
+  const words = texts[entry.axes[0]];
   return Array.from({ length: heads }, (_, h) => {
     const [left, right] = inputs.map((parts) => ofHead(parts, h, heads));
     if (!entry.factors.length)
       return words.map((_, n) =>
         RULES[entry.rule].row(row(entry, data, texts, inputs, h, heads, n)),
       );
-    const shift = bias && (Array.isArray(bias[0]) ? ofHead(bias, h, heads) : bias);
-    return product(left, hasPairs(entry) ? right : transposed(right), shift);
+    return product(left, hasPairs(entry) ? right : transposed(right), biasOf(entry, h, heads));
   });
 }
 
@@ -85,7 +87,6 @@ function stage(entry, data, texts, own, value) {
     shape.map((n) => (typeof n === "number" ? n : counts[n]));
   const shape = size(entry.shape);
   const [rows, columns] = shape.slice(-2).map((n) => Array.from({ length: n }, (_, i) => i));
-  const { bias } = entry.constants;
   return {
     ...entry,
     shape,
@@ -96,8 +97,7 @@ function stage(entry, data, texts, own, value) {
     factors: [],
     sources: [],
     at: (head, row, column) => ofHead(own(), head, data.heads)[row]?.[column] ?? Number.NaN,
-    bias: (head, column) =>
-      bias ? (Array.isArray(bias[0]) ? ofHead(bias, head, data.heads) : bias)[column] : null,
+    bias: (head, column) => biasOf(entry, head, data.heads)?.[column] ?? null,
     how(head, n, column) {
       const rule = RULES[entry.rule];
       if (!rule?.how) return null;

@@ -82,16 +82,13 @@ function showLikeliest(stage, answer) {
 /** Let the sentence of a block state by how much this block changes the vectors. @param {Stage} stage @param {Stage} before */
 function describe(stage, before) {
   const text = stage.sentence;
-  const length = (/** @type {number[]} */ x) => Math.hypot(...x);
-  const row = (/** @type {Stage} */ part, /** @type {number} */ n) =>
-    part.columns.map((column) => part.at(0, n, column));
-  const change = () => {
+  const get = () => {
     const shares = stage.rows.map((n) => {
-      const [from, to] = [row(before, n), row(stage, n)];
-      return length(to.map((x, d) => x - from[d])) / Math.max(length(from), 1e-12);
+      const [from, to] = [before, stage].map((part) => part.columns.map((d) => part.at(0, n, d)));
+      return Math.hypot(...to.map((x, d) => x - from[d])) / Math.max(Math.hypot(...from), 1e-12);
     });
-    return shares.reduce((sum, share) => sum + share, 0) / shares.length;
+    const mean = shares.reduce((sum, share) => sum + share, 0) / shares.length;
+    return text.replace(/\d+\.\d+/, mean.toFixed(2));
   };
-  const get = () => text.replace(/\d+\.\d+/, change().toFixed(2));
   Object.defineProperty(stage, "sentence", { get });
 }

@@ -4,7 +4,7 @@ import { vector } from "./hashed_vectors.js";
 
 /** Rows of numbers. @typedef {number[][]} Matrix */
 /** The matrices of a stage, one per head. @typedef {Matrix[]} Heads */
-/** The tokens of both texts, and the ids of the first in a model. @typedef {{tokens: string[], memory: string[], ids: number[]}} Texts */
+/** The tokens of both texts, by the name of their axis, and the ids of a model's text. @typedef {Record<string, string[]> & {ids: number[]}} Texts */
 /**
  * Row n of one head: the inputs' matrices and their row n; `heads` has all heads of the inputs.
  * @typedef {{n: number, rows: Matrix, parts: Matrix[], heads: Heads[], entry: any, c: any, texts: Texts, data: any}} Row
@@ -35,7 +35,7 @@ function typedRows(matrix) {
   return rows;
 }
 
-/** Each row of `left` times each of the `columns`, plus the bias. @param {Matrix} left @param {Matrix} columns @param {number[] | null} bias @returns {Matrix} */
+/** Each row of `left` times each of the `columns`, plus the bias. @param {Matrix} left @param {Matrix} columns @param {number[]} [bias] @returns {Matrix} */
 export function product(left, columns, bias) {
   const rows = typedRows(left);
   const result = left.map(() => new Array(columns.length).fill(0));
@@ -116,13 +116,8 @@ const PLACE = "row {}, column {} of the table";
 export const RULES = {
   ids: { row: ({ texts, n }) => [texts.ids[n]] },
   words: {
-    row: ({ texts, n, entry, data }) =>
-      vector(
-        texts[/** @type {"tokens" | "memory"} */ (entry.axes[0])][n],
-        data.width,
-        data.seed,
-        data.printed,
-      ),
+    row: ({ texts, n, entry, data: { width, seed, printed } }) =>
+      vector(texts[entry.axes[0]][n], width, seed, printed),
   },
   "rows by id": {
     row: ({ c, texts, n }) => c.table[texts.ids[n]],
@@ -131,11 +126,10 @@ export const RULES = {
   "rows by position": { row: ({ c, n }) => c.table[n], how: ({ n }, d) => [PLACE, [n, d], true] },
   sinusoids: {
     row: ({ c, n }) => c.table[n],
-    how: ({ c, n }, d) => [
-      `${d % 2 ? "cos" : "sin"}({} / 10000^({} / {}))`,
-      [n, d - (d % 2), c.table[n].length],
-      true,
-    ],
+    how: ({ c, n }, d) => {
+      const text = `${d % 2 ? "cos" : "sin"}({} / 10000^({} / {}))`;
+      return [text, [n, d - (d % 2), c.table[n].length], true];
+    },
   },
   convolution: {
     row: (row) => row.rows[0].map((_, d) => sum(previous(row, d).map(([x, weight]) => x * weight))),
@@ -157,11 +151,10 @@ export const RULES = {
     how: (row, d) => {
       const { mean, root } = moments(row);
       const { gain, shift, centred } = row.c;
-      const x = row.rows[0][d];
-      if (!centred) return ["{} / {} × {}", [x, root, gain[d]]];
-      const numbers = [x, mean, root, gain[d]];
-      if (!shift) return ["({} - {}) / {} × {}", numbers];
-      return ["({} - {}) / {} × {} + {}", [...numbers, shift[d]]];
+      const [x, ...more] = [row.rows[0][d], root, gain[d]];
+      if (!centred) return ["{} / {} × {}", [x, ...more]];
+      if (!shift) return ["({} - {}) / {} × {}", [x, mean, ...more]];
+      return ["({} - {}) / {} × {} + {}", [x, mean, ...more, shift[d]]];
     },
   },
   rotation: {
@@ -191,9 +184,9 @@ export const RULES = {
   },
   joined: {
     row: ({ heads: [parts], n }) => parts.flatMap((part) => part[n]),
-    how: ({ rows: [x] }, d) => [
+    how: ({ rows: [{ length }] }, d) => [
       "number {} of head {}",
-      [d % x.length, Math.floor(d / x.length)],
+      [d % length, Math.floor(d / length)],
       true,
     ],
   },
