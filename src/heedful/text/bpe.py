@@ -78,8 +78,7 @@ class BPETokenizer(LibraryTokenizer):
                 expected="tokens in the byte alphabet of GPT-2",
                 remedy="train a tokenizer with `heedful train`",
             ) from None
-        # the same tokenizer in tiktoken, or None
-        self.encoding = _tiktoken_equivalent(library, self._table)
+        self._tiktoken = _tiktoken_equivalent(library, self._table)
 
     @classmethod
     def train(cls, pieces: Iterable[str], vocabulary: int) -> BPETokenizer:
@@ -108,11 +107,16 @@ class BPETokenizer(LibraryTokenizer):
         library.train_from_iterator(parts, trainer)
         return cls(library)
 
+    @property
+    def encoding(self) -> tiktoken.Encoding | None:
+        """The same tokenizer in tiktoken, or None if there is none."""
+        return self._tiktoken
+
     def encode_array(self, text: str) -> np.ndarray:
         """Return the ids of a text, (T,) uint32; releases the GIL."""
-        if self.encoding is None:
+        if self._tiktoken is None:
             return super().encode_array(text)
-        return self.encoding.encode_to_numpy(valid_unicode(text), disallowed_special=())
+        return self._tiktoken.encode_to_numpy(valid_unicode(text), disallowed_special=())
 
 
 class RobertaTokenizer(BPETokenizer):
@@ -144,7 +148,7 @@ class RobertaTokenizer(BPETokenizer):
         )
         super().__init__(library)
         library.encode_special_tokens = False
-        self.encoding = None  # tiktoken would encode special tokens in a text as ordinary text
+        self._tiktoken = None  # tiktoken would encode special tokens in a text as ordinary text
         if not library.num_special_tokens_to_add(False) and {"cls", "sep"} <= names.keys():
             from tokenizers.processors import RobertaProcessing
 
