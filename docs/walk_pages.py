@@ -3,11 +3,14 @@
 `walk.html` shows attention without a model, `walk-model.html` a GPT trained on lesson 8's rhyme.
 """
 
+from pathlib import Path
+
 import torch
 from properdocs.structure.files import File
 from torch.nn.functional import cross_entropy
 
 from heedful.explain import explain, explain_gpt
+from heedful.loaded import LoadedGPT
 from heedful.models import GPT, GPTConfig
 from heedful.text import BPETokenizer
 from heedful.text.example_texts import RHYME, SENTENCE
@@ -33,9 +36,10 @@ def variants():
 def model():
     """Return the page of a GPT's steps from a few words to the next word."""
     tokenizer = BPETokenizer.train([RHYME], 512)
-    ids = torch.tensor([tokenizer.encode(PROMPT)])
-    explanation = explain_gpt(trained(tokenizer), ids, pieces=tokenizer.pieces)
-    return page(model_walks(explanation))
+    opened = LoadedGPT(trained(tokenizer), tokenizer, Path())
+    ids = opened.read(PROMPT).inputs["ids"]
+    explanation = explain_gpt(opened.model, ids, pieces=opened.pieces)
+    return page(model_walks(explanation, opened), text=PROMPT)
 
 
 def trained(tokenizer):

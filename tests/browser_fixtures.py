@@ -4,7 +4,7 @@ import runpy
 from pathlib import Path
 
 import pytest
-from explained_models import walk
+from explained_models import explained, loaded, walk
 from page_reader import Page, Served, is_own, started
 
 from heedful.views.walk.one_file import model_walks, page
@@ -14,7 +14,7 @@ SHARED = "#call=0.0.0&head=0"  # an address with a view: the page opens no examp
 
 __all__ = [
     "_one_file", "_one_page", "browser", "explorer", "file", "filed", "models", "opened", "places",
-    "recordings", "served", "shown", "variants",
+    "recordings", "served", "shown", "typed", "variants",
 ]  # fmt: skip
 
 
@@ -159,6 +159,18 @@ def models(tmp_path_factory):
     for kind, walked in walks.items():
         (folder / f"{kind}.html").write_bytes(page(model_walks(walked)))
     return {kind: ((folder / f"{kind}.html").as_uri(), walked) for kind, walked in walks.items()}
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory):
+    """The address of a page that computes a small GPT, and the model."""
+    from heedful.text import BPETokenizer, python_reference
+
+    opened = loaded(BPETokenizer.train([python_reference()], 400))
+    text = "The import statement"
+    path = tmp_path_factory.mktemp("walk") / "typed.html"
+    path.write_bytes(page(model_walks(explained(opened, text), opened), text=text))
+    return path.as_uri(), opened
 
 
 @pytest.fixture

@@ -1,8 +1,14 @@
 """Explanations of small models of each kind, for the tests of the views."""
 
+import copy
+import dataclasses
+from pathlib import Path
+
+import numpy as np
 import torch
 
 from heedful.explain import explain_bert, explain_gpt, explain_seq2seq
+from heedful.loaded import LoadedGPT
 from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
 
 SCRIPTS = ("我", "read", "مرحبا", "and", "👍🏽", "internationalisation", "हिन्दी")
@@ -34,3 +40,30 @@ def walk(kind, count=7, **where):
     model = Bert(BertConfig(**size)).eval()
     inputs = {"segments": (ids > 3).long(), "pieces": pieces, "mask": 4}
     return explain_bert(model, ids, **inputs, **where)
+
+
+def loaded(tokenizer, **config):
+    """A GPT with random parameters, also those that start as zeros or ones."""
+    torch.manual_seed(5)
+    size = {"context_length": 60, "width": 24, "heads": 4, "layers": 3}
+    model = GPT(GPTConfig(vocabulary=tokenizer.size + 3, **{**size, **config})).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return LoadedGPT(model, tokenizer, Path("nowhere"))
+
+
+def ids_of(opened, text):
+    return opened.batch(opened.tokenizer.encode(text)[: opened.context_length])
+
+
+def explained(opened, text, layer=1):
+    ids = ids_of(opened, text)
+    return explain_gpt(opened.model, ids, pieces=opened.pieces, layer=layer)
+
+
+def in_half_precision(opened):
+    """The same model in float64, with parameters rounded to float16."""
+    model = copy.deepcopy(opened.model)
+    for parameter in model.parameters():
+        parameter.data = torch.from_numpy(parameter.data.numpy().astype(np.float16).astype(float))
+    return dataclasses.replace(opened, model=model)

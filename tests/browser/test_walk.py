@@ -3,9 +3,12 @@
 import re
 
 import pytest
+import torch
+from explained_models import explained, ids_of, in_half_precision
 from walk_page import is_rounded, numbers, pane, title
 
 from heedful.explain import VARIANTS, explain
+from heedful.models.sampling import Sampling
 
 EVIL = "<img src=x onerror=alert(1)> \u202eabc </script><script>alert(2)</script> ']]>"
 
@@ -143,3 +146,59 @@ def test_masked_weights_have_another_colour_than_small_weights(shown, variants):
     )
     score = page.get_by_role("table", name="masked").get_by_role("cell", name="Your, step: −∞")
     assert masked == score.evaluate("cell => getComputedStyle(cell).background") != small
+
+
+def answers(page):
+    """The likeliest tokens with their probabilities."""
+    rows = page.get_by_role("table").get_by_role("row").all_inner_texts()
+    return [tuple(row.split()) for row in rows if re.search(r"\d$", row.strip())]
+
+
+def expected_answers(opened, text, **sampling):
+    model = in_half_precision(opened)
+    logits = model.model(ids_of(model, text)).logits[:, -1]
+    shares = Sampling(**sampling).probabilities(logits, torch.zeros(1, 0, dtype=torch.long))[0]
+    ids = logits[0].topk(10).indices.tolist()
+    return [(opened.pieces([id])[0], f"{shares[id]:.4f}") for id in ids]
+
+
+def test_a_small_model_computes_typed_texts_up_to_the_next_token(shown, typed):
+    address, opened = typed
+    page = shown(address, "step=logits")
+    text = "import this é"
+    page.get_by_role("textbox", name="The sentence").fill(text)
+    walk = explained(in_half_precision(opened), text, layer=1)
+    count = len(walk.tokens)
+    for step in ("logits", "weights"):
+        page.get_by_role("navigation", name="Steps").get_by_text(step, exact=True).click()
+        page.get_by_role("heading", level=1).filter(has_text=step).wait_for()
+        stage = walk.stage(step)
+        ids = [likely.id for likely in walk.answers[0].likeliest]
+        columns = ids if step == "logits" else range(count)
+        name = {"weights": "weights of head 0"}.get(step, step)
+        true = stage.of_head(0, walk.heads, range(count), columns)
+        for row, expected in zip(numbers(page, name), true.tolist(), strict=True):
+            texts = [text for text in row if text != "…"]
+            assert all(is_rounded(*pair) for pair in zip(texts, expected, strict=True))
+    page.keyboard.press("End")
+    assert answers(page) == expected_answers(opened, text, temperature=1.0)
+
+
+def test_sliders_by_keyboard_and_by_address(shown, typed):
+    address, opened = typed
+    text = "import this and that"
+    page = shown(address, "step=likeliest&text=import+this+and+that&temperature=0.5&top_k=5")
+    assert answers(page) == expected_answers(opened, text, temperature=0.5, top_k=5)
+    page.get_by_role("slider", name="temperature").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_url(re.compile(r"temperature=0\.65"))
+    page.get_by_role("slider", name="top-k").press("ArrowLeft")
+    page.wait_for_url(re.compile("top_k=4"))
+    assert answers(page) == expected_answers(opened, text, temperature=0.65, top_k=4)
+    assert page.get_by_role("slider", name="top-k").get_attribute("aria-valuetext") == "4"
+    page.get_by_role("slider", name="top-k").press("End")
+    page.get_by_role("slider", name="temperature").press("Home")
+    page.wait_for_url(lambda url: "top_k" not in url and "temperature=0&" in f"{url}&")
+    assert [share for _, share in answers(page)] == ["1.0000"] + ["0.0000"] * 9
+    assert title(page).startswith("likeliest tokens after")

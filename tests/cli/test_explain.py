@@ -214,7 +214,7 @@ def test_a_page_that_computes_any_sentence(cli, tmp_path):
     path = tmp_path / "walk.html"
     status, output, error = cli("--html", path)
     assert (status, error) == (0, "")
-    assert output == f"{path}, 0.1 MB: opens in any browser, with no network\n"
+    assert output == f"{path}, 0.2 MB: opens in any browser, with no network\n"
     about, walks = read_page(path)
     assert [walk["label"] for walk in about["walks"]] == [
         "simple", "trainable", "projected", "causal", "multihead", "cross", "document 004",

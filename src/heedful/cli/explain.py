@@ -15,6 +15,7 @@ from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:
     from heedful.explain import Explanation
+    from heedful.loaded import LoadedModel
 
 VARIANTS = ("simple", "trainable", "projected", "causal", "multihead", "cross")
 MODEL_OPTIONS = ("layer", "second", "target")
@@ -89,7 +90,7 @@ Examples:
 )
 @click.option(
     "--html", type=click.Path(path_type=Path), metavar="FILE",
-    help="Write the steps as a web page. Without --model, readers can type other sentences.",
+    help="Write the steps as a web page. Readers can type other texts, if the model is small.",
 )  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace an existing page or existing pictures.")
 @opening_options()
@@ -134,14 +135,15 @@ def explain(
 
         text = SENTENCE  # of document 002 (after Raschka); readers can type others into the page
     words = read_text(text, file)
+    opened = None
     if model is not None:
-        explanation = _explain_model(model, words, cut, head, model_options, opening)
+        opened, explanation = _explain_model(model, words, cut, head, model_options, opening)
     else:
         from heedful.explain import explain as explain_text
 
         explanation = explain_text(words, head=head, **passed)
     if html is not None:
-        _write_page(html, explanation, words, passed if model is None else None)
+        _write_page(html, explanation, words, opened, passed)
         return
     positions = None if query is None else explanation.positions_of(query)
     paths = [] if pictures is None else _draw(explanation, pictures, suffix, overwrite, positions)
@@ -156,14 +158,15 @@ def explain(
 
 
 def _write_page(
-    html: Path, explanation: Explanation, words: str, variant: dict[str, Any] | None
-) -> None:
-    """Write a page with the steps of a model or, if `variant` has options, of all variants."""
+    html: Path, explanation: Explanation, words: str, opened: LoadedModel | None,
+    variant: dict[str, Any],
+) -> None:  # fmt: skip
+    """Write a page with the steps of a model or, if `opened` is None, of all variants."""
     from heedful.files import atomic_write
     from heedful.views.walk.one_file import model_walks, page, variant_walks
 
-    if variant is None:
-        data = page(model_walks(explanation))
+    if opened is not None:
+        data = page(model_walks(explanation, opened), text=words)
     else:
         options = {**variant, "head": explanation.head} if explanation.head else variant
         variants, first = variant_walks(explanation, options)
@@ -177,7 +180,7 @@ def _write_page(
 def _explain_model(
     directory: Path, text: str, cut: bool, head: int, options: dict[str, Any],
     opening: dict[str, Any],
-) -> Explanation:  # fmt: skip
+) -> tuple[LoadedModel, Explanation]:  # fmt: skip
     check_model(directory, opening)
     from heedful.explain import explain_bert, explain_gpt, explain_seq2seq
     from heedful.loaded import LoadedBert, LoadedGPT, LoadedSeq2Seq, TruncationWarning, open_heedful
@@ -190,17 +193,17 @@ def _explain_model(
     with notices(TruncationWarning):
         if isinstance(opened, LoadedSeq2Seq):
             rows = opened.source_and_target(text, second, target=target, cut=cut)
-            return explain_seq2seq(opened.model, *rows, pieces=opened.pieces, **selection)
+            return opened, explain_seq2seq(opened.model, *rows, pieces=opened.pieces, **selection)
         ids, *more = opened.read(text, second, cut=cut).inputs.values()
     if isinstance(opened, LoadedBert):
         selection |= {"mask": opened.tokenizer.special.get("mask"), "segments": more[0]}
-        return explain_bert(opened.model, ids, pieces=opened.pieces, **selection)
+        return opened, explain_bert(opened.model, ids, pieces=opened.pieces, **selection)
     if not isinstance(opened, LoadedGPT):
         raise ArgumentError(
             f"{directory} holds {opened.description}",
             expected="a GPT, a BERT or an encoder–decoder that heedful implements",
         )
-    return explain_gpt(opened.model, ids, pieces=opened.pieces, **selection)
+    return opened, explain_gpt(opened.model, ids, pieces=opened.pieces, **selection)
 
 
 def _show(explanation: Explanation, positions: list[int] | None, is_variant: bool) -> None:

@@ -140,13 +140,15 @@ def attend(
                 ),
                 sources=(stages[0],),
                 reads="number",
+                rule="scaled",
+                constants={"root": root},
             )
         )
     if masks:
         formula = f"masked = {stages[-1].name} where {' and '.join(conditions)}, elsewhere -inf"
-        stages.append(
-            pairs("masked", formula, " ".join(sentences), sources=(stages[-1],), reads="number")
-        )
+        limits = {"causal": causal, "window": None if mask is None else mask.size}
+        fields: dict[str, Any] = {"sources": (stages[-1],), "reads": "number", "constants": limits}
+        stages.append(pairs("masked", formula, " ".join(sentences), rule="masked", **fields))
     weights = pairs(
         "weights",
         f"weights = softmax({stages[-1].name}), row by row",
@@ -154,6 +156,7 @@ def attend(
         "of a row sum to 1: they show how the row's token distributes its attention.",
         sources=(stages[-1],),
         reads="row",
+        rule="softmax",
     )
     values = value.name if value.name.endswith("s") else f"{value.name}s"
     context = stored(
@@ -252,6 +255,7 @@ def _joined_heads(context: Stage) -> Stage:
         ),
         sources=(context,),
         reads="head",
+        rule="joined",
         kind="joined",
         chain=((1, heads, count, width), (1, count, heads, width), (1, count, heads * width)),
     )

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
 from heedful.explain.attention import attention_stages
@@ -60,6 +61,19 @@ def block_sections(
     add("feed-forward", "feed-forward", block.feed_norm,
         lambda inputs: _feed_forward(block.feed, inputs))  # fmt: skip
     return sections
+
+
+def deferred_block(
+    block: Any, source: Stage, memory: Stage | None, **attending: Any
+) -> Callable[[], Stage]:
+    """Return a function that returns a block's last stage; its inputs lead to all of its stages."""
+
+    @functools.cache
+    @torch.inference_mode()
+    def last_stage() -> Stage:
+        return block_sections(block, source, 0, "", memory, **attending)[-1].stages[-1]
+
+    return last_stage
 
 
 def _feed_forward(layer: FeedForward | GatedFeedForward, source: Stage) -> list[Stage]:

@@ -18,13 +18,25 @@ from heedful.ops.positions import rotate
 POSITION_SUM = "The token's vector plus the vector of its position."
 
 
-def lookup_stage(name: str, rows: Tensor, formula: str, sentence: str, indices: Tensor) -> Stage:
+def lookup_stage(
+    name: str, rows: Tensor, formula: str, sentence: str, indices: Tensor, **fields: Any
+) -> Stage:
     """Return the stage of rows (N, width) of a table: the row of token n is indices[n]."""
 
     def number_formula(head: int, row: int, column: int) -> Formula:
         return Formula(f"row {int(indices[row])}, column {column} of the table", ())
 
-    return stored(name, rows, formula, sentence, "tokens", number_formula=number_formula, kind=name)
+    return stored(
+        name, rows, formula, sentence, "tokens", number_formula=number_formula, kind=name, **fields
+    )
+
+
+def position_stage(positions: Tensor, count: int) -> Stage:
+    """Return the stage of learned positions, (N, width)."""
+    sentence = "The learned vector of each token's position."
+    rows, formula = positions[:count].detach(), "positions = table[position]"
+    return lookup_stage("positions", rows, formula, sentence, torch.arange(count),
+                        rule="rows by position", constants={"table": rows})  # fmt: skip
 
 
 def sinusoid_stage(table: Tensor, rows: str) -> Stage:
@@ -38,7 +50,8 @@ def sinusoid_stage(table: Tensor, rows: str) -> Stage:
     return stored(
         "positions", table, f"positions = sin and cos of position / 10000^(2i / {width})",
         "Sines and cosines of each token's position. They encode the order of the tokens.", rows,
-        number_formula=number_formula, kind="positions",
+        number_formula=number_formula, kind="positions", rule="sinusoids",
+        constants={"table": table},
     )  # fmt: skip
 
 
@@ -55,7 +68,7 @@ def sum_stage(name: str, parts: Sequence[Stage], sentence: str, kind: str = "sum
     total = functools.reduce(operator.add, (stage.numbers() for stage in parts))
     return stored(
         name, total, formula, sentence, parts[0].rows,
-        number_formula=number_formula, sources=tuple(parts), reads="number", kind=kind,
+        number_formula=number_formula, sources=tuple(parts), reads="number", kind=kind, rule="sum",
     )  # fmt: skip
 
 
@@ -92,6 +105,8 @@ def norm_stage(
     return stored(
         name, norm(source.numbers()), f"{name} = {formula}", sentence, source.rows,
         number_formula=number_formula, sources=(source,), reads="row", step=step, kind=kind,
+        rule="norm",
+        constants={"gain": gain, "shift": shift, "epsilon": epsilon, "centred": centred},
     )  # fmt: skip
 
 
@@ -118,7 +133,8 @@ def rotary_stage(source: Stage, rotary: tuple[Tensor, Tensor]) -> Stage:
         "proportional to the position (rotary positions). So scores depend on positions only "
         "through the distance between the two tokens.",
         source.rows, number_formula=number_formula, sources=(source,), reads="pair",
-        step="rotated", kind=source.kind,
+        step="rotated", kind=source.kind, rule="rotation",
+        constants={"cosines": cosines, "sines": sines},
     )  # fmt: skip
 
 
@@ -215,7 +231,8 @@ def activation_stage(
     The activation is a value of `ACTIVATIONS`, or with `up` a value of `GATES`.
     """
     functions, table = (ACTIVATIONS, PLAIN) if up is None else (GATES, GATED)
-    texts = table[next(name for name, function in functions.items() if function is activation)]
+    key = next(name for name, function in functions.items() if function is activation)
+    texts = table[key]
     sources = (source,) if up is None else (source, up)
     gate, *up_readers = map(row_reader, sources)
 
@@ -233,4 +250,5 @@ def activation_stage(
     return stored(
         name, output, f"{name} = {formula}", sentence, source.rows,
         number_formula=number_formula, sources=sources, reads="number", kind="inner",
+        rule="activation", constants={"name": key},
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heedful.explain.block import block_sections
+from heedful.explain.block import block_sections, deferred_block
 from heedful.explain.common_stages import (
     POSITION_SUM,
     activation_stage,
@@ -18,6 +19,7 @@ from heedful.explain.common_stages import (
     linear_stages,
     lookup_stage,
     norm_stage,
+    position_stage,
     sinusoid_stage,
     sum_stage,
 )
@@ -66,9 +68,7 @@ def explain_gpt(
     fields = _common_fields("a GPT", model, pieces, layer, head, config.layers)
     check_ids(ids, config.vocabulary, config.context_length)
     count = ids.shape[1]
-    rotary = None
-    if config.positions == "rotary":
-        rotary = model.cosines[:count], model.sines[:count]
+    rotary = (model.cosines[:count], model.sines[:count]) if config.positions == "rotary" else None
     embedded = _gpt_input(model, ids[0])
     sections = [Section("From text to vectors", tuple(embedded))]
     sections += _all_blocks(
@@ -215,31 +215,33 @@ def _all_blocks(
     sections: list[Section] = []
     memories = [] if memory is None else [memory.numbers()[None]]
 
-    def run(numbers: range, states: Tensor) -> Tensor:
-        """Run some blocks, append a section with a stage per block, return the last output."""
+    def run(numbers: range, previous: Stage) -> Stage:
+        """Run some blocks, append a section with a stage per block, return the last stage."""
         stages = []
         for number in numbers:
+            states = previous.numbers()
             output = blocks[number](states[None], *memories, **attending)[0]
             lengths = (output - states).norm(dim=-1) / states.norm(dim=-1).clamp_min(1e-12)
             sentence = f"changes a token's vector by {lengths.mean():.2f} of its length, on average"
             formula = f"states = {name} {number}(states)"
-            stages.append(stored(f"{name} {number}", output, formula, sentence, source.rows))
-            states = output
+            origin = deferred_block(blocks[number], previous, memory, **attending)
+            previous = stored(f"{name} {number}", output, formula, sentence, source.rows,
+                              rule="block", origin=origin)  # fmt: skip
+            stages.append(previous)
         if stages:
             span = f"s {numbers[0]} to {numbers[-1]}" if len(stages) > 1 else f" {numbers[0]}"
             title = f"{name.capitalize()}{span} of {len(blocks)}"
             sections.append(Section(title, tuple(stages), "blocks", side))
-        return states
+        return previous
 
-    states = run(range(min(layer, len(blocks))), source.numbers())
+    previous = run(range(min(layer, len(blocks))), source)
     if layer < len(blocks):
         inputs = source
         if layer:
-            formula = f"states = {name} {layer - 1}(states)"
-            inputs = stored("states", states, formula, "", source.rows)
+            inputs = dataclasses.replace(previous, name="states", sentence="")
         title = f"{name.capitalize()} {layer} of {len(blocks)}"
         sections += block_sections(blocks[layer], inputs, layer, title, memory, side, **attending)
-        run(range(layer + 1, len(blocks)), sections[-1].stages[-1].numbers())
+        run(range(layer + 1, len(blocks)), sections[-1].stages[-1])
     return sections
 
 
@@ -248,7 +250,7 @@ def _final_states(name: str, states: Stage, norm: nn.Module) -> Stage:
     if isinstance(norm, nn.Identity):
         return stored(name, states.numbers(), f"{name} = {states.name}",
                       "The output of the last block, which ends with a norm.",
-                      states.rows, sources=(states,), reads="number")  # fmt: skip
+                      states.rows, sources=(states,), reads="number", rule="same")  # fmt: skip
     return norm_stage(name, states, norm, "Each token's vector after all blocks, normalised.")
 
 
@@ -296,7 +298,7 @@ def _predictions(states: Stage, head: nn.Linear, tied: bool, ending: str) -> lis
         "probabilities", shape, "probabilities = e^logit / sum of e^logit over all tokens",
         "Softmax turns each row of logits into positive probabilities that sum to 1.",
         states.rows, "vocabulary", shares, number_formula=number_formula, sources=(logits,),
-        reads="row",
+        reads="row", rule="softmax",
     )  # fmt: skip
     return [table, logits, probabilities]
 
@@ -316,18 +318,14 @@ def _ids(ids: Tensor, rows: str = "tokens") -> Stage:
     return stored(
         "ids", ids[:, None], "id = index of the token in the vocabulary",
         "The id of each token, because a model reads numbers, not letters.", rows, columns="id",
+        rule="ids",
     )  # fmt: skip
 
 
 def _embeddings(table: nn.Embedding, ids: Tensor) -> Stage:
     sentence = f"Each token's row of the embedding table: {table.embedding_dim} numbers."
-    return lookup_stage("embeddings", table(ids), "embeddings = table[id]", sentence, ids)
-
-
-def _learned_positions(positions: Tensor, count: int) -> Stage:
-    sentence = "The learned vector of each token's position."
-    rows, formula = positions[:count].detach(), "positions = table[position]"
-    return lookup_stage("positions", rows, formula, sentence, torch.arange(count))
+    return lookup_stage("embeddings", table(ids), "embeddings = table[id]", sentence, ids,
+                        rule="rows by id", constants={"table": table.weight.detach()})  # fmt: skip
 
 
 def _gpt_input(model: GPT, ids: Tensor) -> list[Stage]:
@@ -338,7 +336,7 @@ def _gpt_input(model: GPT, ids: Tensor) -> list[Stage]:
     kind = model.config.positions
     if kind != "rotary":
         x = stages[-1].numbers()
-        positions = _learned_positions(model.positions, len(ids))
+        positions = position_stage(model.positions, len(ids))
         if kind == "sinusoidal":
             positions = sinusoid_stage(model.positions[: len(ids)].to(x.dtype), "tokens")
         stages += [positions, sum_stage("input", [stages[-1], positions], POSITION_SUM, "input")]
@@ -365,6 +363,7 @@ def _convolved(embeddings: Stage, convolution: ShortConvolution) -> list[Stage]:
         f"before = Σ weights[i] · embeddings[{'i tokens' if reach > 1 else 'a token'} back]",
         f"A short convolution: {'the sum of ' * (reach > 1)}the {vectors} before, each number "
         "multiplied by a learned weight.", "tokens", number_formula=number_formula,
+        rule="convolution", constants={"weights": torch.stack(weights)}, origin=lambda: embeddings,
     )  # fmt: skip
     sentence = "The token's vector plus the result of the short convolution."
     return [context, sum_stage("joint", [embeddings, context], sentence)]
@@ -377,7 +376,7 @@ def _bert_input(model: Bert, ids: Tensor, segments: Tensor) -> list[Stage]:
         "A vector for the text to which the token belongs: row 0 of the table for the first text "
         "of a pair, row 1 for the second.", segments,
     )  # fmt: skip
-    parts = [_embeddings(model.tokens, ids), sides, _learned_positions(model.positions, len(ids))]
+    parts = [_embeddings(model.tokens, ids), sides, position_stage(model.positions, len(ids))]
     total = sum_stage("sum", parts, "The sum of the three vectors of each token.")
     sentence = "Each token's vector, normalised: the input of the first block."
     normed = norm_stage("input", total, model.norm, sentence, kind="input")

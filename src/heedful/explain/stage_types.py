@@ -6,7 +6,7 @@ Explanations are only data; `views/` turns them into terminal output, web pages,
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -47,6 +47,10 @@ class Stage:
     formula uses. `reads` names the part of a source that it uses: the "number" at the same row and
     column, the "row", the "pair" of numbers half a row apart, or a number of one head ("head").
 
+    For views that compute other texts, `rule` names the operation of a stage that is not a product,
+    and `constants` are its numbers that depend on no text. `origin` returns the stage from which
+    this stage is computed, if neither factors nor sources show it.
+
     `chain` lists the shapes before and after each reshaping, with the batch axis. Stages with the
     same `step` are shown together. `kind` is the stage's role in views, if any: "table",
     "embeddings", "segments", "positions", "input", "memory", "query", "key", "value", "scores",
@@ -65,9 +69,17 @@ class Stage:
     number_formula: NumberFormula | None = field(default=None, repr=False)
     sources: tuple[Stage, ...] = field(default=(), repr=False)
     reads: str = ""
+    rule: str = ""
+    constants: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    origin: Callable[[], Stage] | None = field(default=None, repr=False)
     chain: tuple[tuple[int, ...], ...] = ()
     step: str = ""
     kind: str = ""
+
+    @property
+    def inputs(self) -> tuple[Stage, ...]:
+        """The stages that this stage is computed from."""
+        return self.factors or self.sources or ((self.origin(),) if self.origin else ())
 
     def numbers(self) -> Tensor:
         """Return all numbers, (rows, columns) or (heads, rows, columns)."""

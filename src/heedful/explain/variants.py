@@ -240,14 +240,15 @@ def _embed(
         f"{subject} token becomes a vector of {width:,} number{'s'[: width != 1]} that does not "
         "depend on the token's position."
     )
-    vectors = stored(name, x, f"{name} = table[token]", sentence, rows, kind=name)
+    vectors = stored(name, x, f"{name} = table[token]", sentence, rows, kind=name,
+                     rule="words")  # fmt: skip
     if not positions:
         return [vectors]
     sines = stored(
         f"{prefix}positions", sinusoidal(len(tokens), width).double(),
         "sin and cos of position / 10000^(2i/width)",
         "Sines and cosines of each token's position. They encode the order of the tokens.", rows,
-        kind="positions",
+        kind="positions", rule="sinusoids",
     )  # fmt: skip
     return [vectors, sines, sum_stage(f"{prefix}input", [vectors, sines], POSITION_SUM, "input")]
 

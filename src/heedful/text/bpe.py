@@ -106,6 +106,11 @@ class BPETokenizer(LibraryTokenizer):
         library.train_from_iterator(parts, trainer)
         return cls(library)
 
+    @property
+    def encoding(self) -> tiktoken.Encoding | None:
+        """The same tokenizer in tiktoken, or None if there is none."""
+        return self._tiktoken
+
     def encode_array(self, text: str) -> np.ndarray:
         """Return the ids of a text, (T,) uint32; releases the GIL."""
         if self._tiktoken is None:

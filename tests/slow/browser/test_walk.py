@@ -68,11 +68,14 @@ def test_the_weights_and_the_likeliest_tokens_of_a_model(shown, models, kind):
 
 
 @pytest.mark.parametrize(("scheme", "size"), [("light", None), ("dark", None), ("light", PHONE)])
-def test_axe_finds_nothing_serious(shown, variants, models, scheme, size):
+def test_axe_finds_nothing_serious(shown, variants, models, typed, scheme, size):
     options = {"color_scheme": scheme, **({"viewport": size} if size else {})}
-    places = ((variants, "walk=multihead&step=3"), (models["gpt"][0], "step=5"),
-              (variants, "walk=projected&step=7"))  # fmt: skip
-    for address, where in places:
+    for address, where in (
+        (variants, "walk=multihead&step=3"),
+        (models["gpt"][0], "step=5"),
+        (variants, "walk=projected&step=7"),
+        (typed[0], "step=likeliest&top_k=3"),
+    ):
         page = shown(address, where, **options)
         page.locator(".dim").evaluate_all("all => all.forEach((part) => part.remove())")
         assert not faults(page)

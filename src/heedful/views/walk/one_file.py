@@ -7,6 +7,7 @@ encodings, and the word vectors of document 002 (after Raschka).
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +15,16 @@ from typing import Any, NamedTuple
 
 from heedful.explain import VARIANTS, Explanation, Stage, document_004, explain
 from heedful.explain.variants import VECTORS_002
+from heedful.loaded import LoadedModel
 from heedful.text.example_texts import SECOND, SENTENCE
 from heedful.views.bundler import element, shell
 from heedful.views.explorer.wire import packed
-from heedful.views.walk.page_data import packed_walk, stage_data, walk_data, with_places
+from heedful.views.walk.model_data import model_data
+from heedful.views.walk.page_data import all_stages, computed_stage_data, packed_walk, walk_data
 
 PAGE = Path(__file__).parent / "page"
 MAX_WORDS = 40  # of a sentence that is typed into the page
+LONGEST = 10_000  # characters in the text box of app.js
 MAX_WEIGHTS = 100_000  # numbers in all weight matrices of a variant that the page computes
 UNPRINTED = "unheard"  # a word without a vector in document 002
 SAMPLE_LENGTHS = (3, 4)  # words of two sample texts, for the sentence and the second sentence
@@ -57,9 +61,20 @@ def variant_walks(first: Explanation, options: dict[str, Any]) -> tuple[list[Pag
     return [*walks, printed], list(VARIANTS).index(chosen)
 
 
-def model_walks(explanation: Explanation) -> list[PageWalk]:
-    """Return the walk through a model, stored as numbers."""
-    return [PageWalk(explanation.title.partition(":")[0], False, packed_walk(explanation))]
+def model_walks(explanation: Explanation, opened: LoadedModel | None = None) -> list[PageWalk]:
+    """Return the walk through a model: of any text if possible, else stored as numbers.
+
+    Args:
+        explanation: the walk of a text.
+        opened: the model with its tokenizer; None always stores the walk.
+    """
+    label = explanation.title.partition(":")[0]
+    if opened is not None:
+        data = model_data(opened, explanation)
+        if isinstance(data, bytes):
+            return [PageWalk(label, True, data)]
+        explanation = dataclasses.replace(explanation, notes=(*explanation.notes, data))
+    return [PageWalk(label, False, packed_walk(explanation))]
 
 
 def page(
@@ -79,7 +94,7 @@ def page(
     header = packed(
         {
             "start": first,
-            "text": text,
+            "text": text[:LONGEST],
             "memory": memory,
             "walks": [
                 {"label": walk.label, "typed": walk.typed, "bytes": len(walk.data)}
@@ -107,10 +122,10 @@ def variant_data(variant: str, **options: Any) -> dict[str, Any]:
     first, second = GROWTH
     more = (SAMPLE_LENGTHS[0] + first, SAMPLE_LENGTHS[1] + second)
     short, longer = (_sample(counts, variant, options) for counts in (SAMPLE_LENGTHS, more))
-    stages = list(short.stages)
+    stages = all_stages(short)
     width = short.stages[0].shape[-1]
     return {
-        **walk_data(short),
+        **walk_data(short, stages),
         "notes": _notes(variant, options),
         "seed": options.get("seed", 0),
         "width": width,
@@ -118,8 +133,7 @@ def variant_data(variant: str, **options: Any) -> dict[str, Any]:
         "most": MAX_WORDS,
         "stages": [
             {
-                **stage_data(stages, stage),
-                **_symbolic_sizes(stage, other),
+                **computed_stage_data(stages, stage, other, GROWTH),
                 **_fixed_numbers(stage, variant, options),
             }
             for stage, other in zip(stages, longer.stages, strict=True)
@@ -137,29 +151,14 @@ def _explain(text: str, second: str, variant: str, options: dict[str, Any]) -> E
     return explain(text, variant, memory=memory, **options)
 
 
-def _symbolic_sizes(stage: Stage, longer: Stage) -> dict[str, Any]:
-    """Return shapes with N for the words of the sentence, and M for those of the second one."""
-    return {
-        "shape": _symbolic(stage.shape, longer.shape),
-        "chain": [_symbolic(*pair) for pair in zip(stage.chain, longer.chain, strict=True)],
-    }
-
-
-def _symbolic(shape: tuple[int, ...], longer: tuple[int, ...]) -> list[int | str]:
-    return [a if a == b else GROWTH[b - a] for a, b in zip(shape, longer, strict=True)]
-
-
 def _fixed_numbers(stage: Stage, variant: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the numbers that do not depend on the sentence, and the text of the formula."""
-    data: dict[str, Any] = {}
+    """Return the numbers that do not depend on the sentence."""
     if stage.rows == "width":
-        data["numbers"] = stage.numbers().tolist()
+        return {"numbers": stage.numbers().tolist()}
     if stage.kind == "positions":
         longest = _sample((MAX_WORDS, MAX_WORDS), variant, options)
-        data["numbers"] = longest.stage(stage.name).numbers().tolist()
-    if stage.number_formula is not None:
-        data["text"] = with_places(stage.number_formula(0, 0, 0)).text
-    return data
+        return {"constants": {"table": longest.stage(stage.name).numbers().tolist()}}
+    return {}
 
 
 def _notes(variant: str, options: dict[str, Any]) -> dict[str, Any]:

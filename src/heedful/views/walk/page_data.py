@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -38,7 +38,7 @@ class Region(NamedTuple):
 
 def packed_walk(walk: Explanation, room: int = BYTES) -> bytes:
     """Pack a walk with at most `room` bytes of numbers, in the format of `wire.packed`."""
-    stages = _all_stages(walk)
+    stages = all_stages(walk)
     regions = _stored_regions(walk, stages, room)
     arrays: dict[str, Tensor] = {}
     descriptions = []
@@ -50,11 +50,11 @@ def packed_walk(walk: Explanation, room: int = BYTES) -> bytes:
         arrays |= {f"{name} {i}": array for name, array in more.items()}
         indices = _stored_indices(walk, stage, region)
         descriptions.append({**stage_data(stages, stage), **indices, **formulas})
-    return packed({**walk_data(walk), "stages": descriptions}, **arrays)
+    return packed({**walk_data(walk, stages), "stages": descriptions}, **arrays)
 
 
-def walk_data(walk: Explanation) -> dict[str, Any]:
-    """Return the data of a walk without its stages."""
+def walk_data(walk: Explanation, stages: Sequence[Stage]) -> dict[str, Any]:
+    """Return the data of a walk without its stages, which are passed in the page's order."""
     order = {id(stage): n for n, section in enumerate(walk.sections) for stage in section.stages}
     return {
         **summary(walk),
@@ -63,7 +63,7 @@ def walk_data(walk: Explanation) -> dict[str, Any]:
         "vocabulary": len(walk.vocabulary),
         "answers": [_answer(walk, answer) for answer in walk.answers],
         "sections": [{"title": s.title, "brief": s.kind == "blocks"} for s in walk.sections],
-        "section": [order.get(id(stage)) for stage in _all_stages(walk)],
+        "section": [order.get(id(stage)) for stage in stages],
     }
 
 
@@ -80,12 +80,38 @@ def stage_data(stages: Sequence[Stage], stage: Stage) -> dict[str, Any]:
     }
 
 
-def _all_stages(walk: Explanation) -> list[Stage]:
-    """Return the stages of all sections, then their inputs that belong to no section."""
+def computed_stage_data(
+    stages: Sequence[Stage], stage: Stage, longer: Stage, growth: Mapping[int, str]
+) -> dict[str, Any]:
+    """Return what the page needs to compute a stage for any text, except its matrices.
+
+    `longer` is the same stage for a longer text; `growth` has the letter that stands for a text's
+    length in shapes, by the difference of the lengths.
+    """
+
+    def symbolic(sizes: Sequence[int], others: Sequence[int]) -> list[int | str]:
+        return [a if a == b else growth[b - a] for a, b in zip(sizes, others, strict=True)]
+
+    indices = {id(other): i for i, other in enumerate(stages)}
+    return {
+        **stage_data(stages, stage),
+        "shape": symbolic(stage.shape, longer.shape),
+        "chain": [symbolic(*pair) for pair in zip(stage.chain, longer.chain, strict=True)],
+        "rule": stage.rule,
+        "constants": dict(longer.constants),
+        "inputs": [indices[id(source)] for source in stage.inputs],
+    }
+
+
+def all_stages(walk: Explanation, *, deep: bool = False) -> list[Stage]:
+    """Return the stages of all sections, then their inputs that belong to no section.
+
+    With `deep`, these include the stages of the blocks that a section shows as a single stage.
+    """
     stages = list(walk.stages)
     ids = {id(stage) for stage in stages}
-    for stage in list(stages):
-        for source in (*(stage.factors or ()), *stage.sources):
+    for stage in stages:
+        for source in stage.inputs if deep else (*(stage.factors or ()), *stage.sources):
             if id(source) not in ids:
                 ids.add(id(source))
                 stages.append(source)

@@ -176,8 +176,7 @@ function Description({ state, walk }) {
     ${formulas.length ? html`<p class="formula">${formulas.map((text) => html`<span>${text}</span>`)}</p>` : null}
     ${chains.map((text) => html`<p class="chain">${text}</p>`)}
     <p>${step.brief ? null : unique(stages.map((stage) => stage.sentence)).join(" ")}</p>
-    ${[walk.tokens, walk.memory].map(({ length }, i) => (walk.beyond[i] ? html`<p class="quiet">The first ${length} words${i ? " of the second text" : ""} are shown, ${walk.beyond[i].toLocaleString("en")} more are not.</p>` : null))}
-    ${omissions(stages).map((text) => html`<p class="quiet">${text}</p>`)}
+    ${unique([...walk.cut, ...omissions(stages)]).map((text) => html`<p class="quiet">${text}</p>`)}
     ${isLast && walk.missing ? html`<p>${walk.missing}</p>` : null}
     ${isFirst ? html`<p class="quiet">${[walk.title, ...walk.notes].map((text) => `${text}${/[.!?]$/.test(text) ? "" : "."} `)}</p>` : null}
   </section>`;
@@ -219,7 +218,7 @@ function Scene({ state, walk, dark }) {
       : { groups: [], scale: 1 };
   const stacked = isNarrow(size);
   return html`<section class="scene" ref=${box} aria-label="The numbers" style=${`--scale:${scale}`}>
-    ${step.answer ? html`<${NextTokens} walk=${walk} answer=${step.answer} />` : null}
+    ${step.answer ? html`<${NextTokens} state=${state} walk=${walk} answer=${step.answer} />` : null}
     ${step.plane ? html`<${Plane} state=${state} walk=${walk} stage=${step.plane} />` : null}
     ${groups.map((group) => html`<${group.isProduct ? Product : SideBySide} state=${state} walk=${walk} group=${group} scale=${scale} dark=${dark} brief=${step.brief} stacked=${stacked} />`)}
   </section>`;

@@ -1,29 +1,10 @@
-// Computes a variant of attention on a typed sentence, in double precision, from its definition.
-
-import { vector } from "./hashed_vectors.js";
+// Computes the stages of a walk on a text, in double precision, by the rules that Python sends.
+import { product, RULES, transposed } from "./operations.js";
 import { hasPairs, steps } from "./stages.js";
 import { words } from "./words.js";
 
-/** @import { Formula, Stage, Walk } from "./types.js" */
-
-/** Rows of numbers. @typedef {number[][]} Matrix */
-/** The matrices of a stage, one per head. @typedef {Matrix[]} Heads */
-/** The words of both texts. @typedef {{tokens: string[], memory: string[]}} Texts */
-
-/** The product left · right. @param {Matrix} left @param {Matrix} right @returns {Matrix} */
-const product = (left, right) =>
-  left.map((row) => right[0].map((_, j) => row.reduce((sum, x, k) => sum + x * right[k][j], 0)));
-
-/** @param {Matrix} matrix @returns {Matrix} */
-const transpose = (matrix) => matrix[0].map((_, j) => matrix.map((row) => row[j]));
-
-/** @param {number[]} scores */
-function softmax(scores) {
-  const largest = Math.max(...scores);
-  const powers = scores.map((score) => Math.exp(score - largest));
-  const total = powers.reduce((sum, power) => sum + power, 0);
-  return powers.map((power) => power / total);
-}
+/** @import { Heads, Row, Texts } from "./operations.js" */
+/** @import { Stage, Walk } from "./types.js" */
 
 /**
  * The walk of a sentence through a variant.
@@ -32,70 +13,79 @@ function softmax(scores) {
  * @returns {Walk}
  */
 export function computeWalk(data, text, second) {
-  const [first, others] = [words(text), data.memory.length ? words(second) : []];
-  const [tokens, memory] = [first, others].map((all) => all.slice(0, data.most));
-  const texts = { tokens, memory };
+  const all = [words(text), data.memory.length ? words(second) : []];
+  const [tokens, memory] = all.map((each) => each.slice(0, data.most));
+  return {
+    ...walkOf(data, { tokens, memory, ids: [] }),
+    notes: notes(data, [...tokens, ...memory]),
+    cut: all.map(({ length }, i) =>
+      cutAt(data.most, length, `words${i ? " of the second text" : ""}`),
+    ),
+  };
+}
+
+/** A sentence about a text that is cut after `most` tokens, or "". @param {number} most @param {number} count @param {string} name */
+export const cutAt = (most, count, name) =>
+  count > most
+    ? `The first ${most} ${name} are shown, ${(count - most).toLocaleString("en")} more are not.`
+    : "";
+
+/** The walk of tokens; the numbers of a stage are computed when they are first used. @param {any} data @param {Texts} texts @returns {Walk} */
+export function walkOf(data, texts) {
   /** @type {Heads[]} */
-  const all = [];
-  data.stages.forEach((/** @type {any} */ entry) => {
-    all.push(numbers(entry, data, texts, all));
-  });
+  const values = [];
+  const value = (/** @type {number} */ i) => {
+    values[i] ??= compute(data.stages[i], data, texts, data.stages[i].inputs.map(value));
+    return values[i];
+  };
   /** @type {Stage[]} */
-  const stages = [];
-  data.stages.forEach((/** @type {any} */ entry, /** @type {number} */ i) => {
-    stages.push(stage(entry, data, all[i], all, texts));
-  });
+  const stages = data.stages.map((/** @type {any} */ entry, /** @type {number} */ i) =>
+    stage(entry, data, texts, () => value(i), value),
+  );
   data.stages.forEach((/** @type {any} */ entry, /** @type {number} */ i) => {
     stages[i].factors = entry.factors.map((/** @type {number} */ index) => stages[index]);
     stages[i].sources = entry.sources.map((/** @type {number} */ index) => stages[index]);
   });
-  return {
-    ...data,
-    ...texts,
-    notes: notes(data, [...tokens, ...memory]),
-    stages,
-    beyond: [first.length - tokens.length, others.length - memory.length],
-    steps: steps(stages, data.section, data.sections, [], "", tokens),
-  };
+  const { tokens, memory } = texts;
+  const list = steps(stages, data.section, data.sections, [], "", tokens);
+  return { ...data, tokens, memory, stages, cut: [], steps: list };
 }
 
-/** @param {any} entry @param {any} data @param {Texts} texts @param {Heads[]} all matrices of the earlier stages @returns {Heads} */
-function numbers(entry, data, { tokens, memory }, all) {
-  const [first, second] = [...entry.factors, ...entry.sources].map(
-    (/** @type {number} */ index) => all[index],
-  );
-  const text = entry.axes[0] === "memory" ? memory : tokens;
-  if (entry.kind === "positions") return [entry.numbers.slice(0, text.length)];
+/** @template T @param {T[]} parts of the heads @param {number} head @param {number} heads @returns {T} */
+const ofHead = (parts, head, heads) => parts[Math.floor((head * parts.length) / heads)];
+
+/** The bias of a head, if there is one. @param {any} entry @param {number} head @param {number} heads @returns {number[] | undefined} */
+const biasOf = ({ constants: { bias } }, head, heads) =>
+  Array.isArray(bias?.[0]) ? ofHead(bias, head, heads) : bias;
+
+/** @param {any} entry @param {any} data @param {Texts} texts @param {Heads[]} inputs @returns {Heads} */
+function compute(entry, data, texts, inputs) {
   if (entry.numbers) return entry.shape.length > 2 ? entry.numbers : [entry.numbers];
-  if (!first) return [text.map((word) => vector(word, data.width, data.seed, data.printed))];
-  const heads = Math.max(first.length, second?.length ?? 1);
-  const each = (/** @type {(head: number) => Matrix} */ make) =>
-    Array.from({ length: heads }, (_, h) => make(h));
-  const pick = (/** @type {Heads} */ part, /** @type {number} */ head) =>
-    part[part.length > 1 ? head : 0];
-  const right = hasPairs(entry) && second ? second.map(transpose) : second;
-  if (entry.factors.length) return each((h) => product(pick(first, h), pick(right, h)));
-  if (entry.kind === "scaled")
-    return first.map((part) => part.map((row) => row.map((x) => x / keyScale(data))));
-  if (entry.kind === "masked")
-    return first.map((part) => part.map((row, n) => row.map((x, m) => (m <= n ? x : -Infinity))));
-  if (entry.kind === "weights") return first.map((part) => part.map(softmax));
-  if (entry.reads === "head") return [first[0].map((_, n) => first.flatMap((part) => part[n]))];
-  return each((h) => pick(first, h).map((row, n) => row.map((x, d) => x + pick(second, h)[n][d])));
+  const heads = entry.rule === "joined" ? 1 : Math.max(1, ...inputs.map((parts) => parts.length));
+  const words = texts[entry.axes[0]];
+  return Array.from({ length: heads }, (_, h) => {
+    const [left, right] = inputs.map((parts) => ofHead(parts, h, heads));
+    if (!entry.factors.length)
+      return words.map((_, n) =>
+        RULES[entry.rule].row(row(entry, data, texts, inputs, h, heads, n)),
+      );
+    return product(left, hasPairs(entry) ? right : transposed(right), biasOf(entry, h, heads));
+  });
 }
 
-/** √d for keys of width d: the divisor of the scores. @param {any} data */
-const keyScale = (data) =>
-  Math.sqrt(data.stages.find((/** @type {any} */ entry) => entry.kind === "key").shape.at(-1));
+/** @param {any} entry @param {any} data @param {Texts} texts @param {Heads[]} inputs @param {number} head @param {number} heads @param {number} n @returns {Row} */
+function row(entry, data, texts, inputs, head, heads, n) {
+  const parts = inputs.map((each) => ofHead(each, head, heads));
+  const rows = parts.map((part) => part[n]);
+  return { n, rows, parts, heads: inputs, entry, c: entry.constants, texts, data };
+}
 
-/** @param {any} entry @param {any} data @param {Heads} matrices @param {Heads[]} all @param {Texts} texts @returns {Stage} */
-function stage(entry, data, matrices, all, { tokens, memory }) {
-  const counts = { N: tokens.length, M: memory.length };
+/** @param {any} entry @param {any} data @param {Texts} texts @param {() => Heads} own its numbers @param {(i: number) => Heads} value the numbers of any stage @returns {Stage} */
+function stage(entry, data, texts, own, value) {
+  const counts = { N: texts.tokens.length, M: texts.memory.length };
   const size = (/** @type {(number | "N" | "M")[]} */ shape) =>
     shape.map((n) => (typeof n === "number" ? n : counts[n]));
   const shape = size(entry.shape);
-  const ofHead = (/** @type {Heads} */ part, /** @type {number} */ head) =>
-    part[Math.floor((head * part.length) / data.heads)];
   const [rows, columns] = shape.slice(-2).map((n) => Array.from({ length: n }, (_, i) => i));
   return {
     ...entry,
@@ -106,25 +96,17 @@ function stage(entry, data, matrices, all, { tokens, memory }) {
     names: null,
     factors: [],
     sources: [],
-    at: (head, row, column) => ofHead(matrices, head)[row]?.[column] ?? Number.NaN,
-    bias: () => null,
-    how(head, row, column) {
-      if (!entry.text) return null;
-      const sources = entry.sources.map((/** @type {number} */ index) => all[index]);
-      if (entry.reads === "head") {
-        const wide = sources[0][0][0].length;
-        return {
-          text: entry.text,
-          numbers: [column % wide, Math.floor(column / wide)],
-          whole: [0, 1],
-        };
-      }
-      const values = sources.map((/** @type {Heads} */ part) => ofHead(part, head)[row][column]);
-      return {
-        text: entry.text,
-        numbers: entry.kind === "scaled" ? [values[0], keyScale(data)] : values,
-        whole: [],
-      };
+    at: (head, row, column) => ofHead(own(), head, data.heads)[row]?.[column] ?? Number.NaN,
+    bias: (head, column) => biasOf(entry, head, data.heads)?.[column] ?? null,
+    how(head, n, column) {
+      const rule = RULES[entry.rule];
+      if (!rule?.how) return null;
+      const inputs = entry.inputs.map(value);
+      const [text, numbers, areWhole] = rule.how(
+        row(entry, data, texts, inputs, head, data.heads, n),
+        column,
+      );
+      return { text, numbers, whole: areWhole ? numbers.map((_, i) => i) : [] };
     },
   };
 }

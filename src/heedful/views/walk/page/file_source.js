@@ -3,6 +3,7 @@ import { windowHost } from "../../explorer/page/host.js";
 import { decompress, unpacked } from "../../explorer/page/wire.js";
 import { mount } from "./app.js";
 import { computeWalk } from "./computed_walk.js";
+import { modelWalk } from "./model_walk.js";
 import { readWalk } from "./stored_walk.js";
 
 /** @import { PageWalk, Walk } from "./types.js" */
@@ -15,6 +16,7 @@ async function read() {
   const walks = header.walks.map((/** @type {any} */ entry) => {
     const data = unpacked(buffer.slice(start, start + entry.bytes));
     start += entry.bytes;
+    if (data.tokenizer) return { ...entry, walk: modelWalk(data, header.text) };
     return entry.typed ? computed(entry, data) : stored(entry, data);
   });
   return { ...header, walks };

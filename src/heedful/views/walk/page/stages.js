@@ -84,7 +84,7 @@ export function planeInputs(stage) {
   return isStored && all[0].columns.length <= MOST ? all : [];
 }
 
-/** Sentences about stages and inputs of which the file contains only a part. @param {Stage[]} stages */
+/** Sentences about stages and inputs of which the page shows only a part. @param {Stage[]} stages */
 export function omissions(stages) {
   /** @type {Map<string, Set<string>>} names of stages, by the part that is stored */
   const parts = new Map();
@@ -92,9 +92,7 @@ export function omissions(stages) {
     const part = storedPart(stage);
     if (part) parts.set(part, (parts.get(part) ?? new Set()).add(stage.name));
   }
-  return [...parts].map(
-    ([part, names]) => `Of ${[...names].join(", ")}, the file contains ${part}.`,
-  );
+  return [...parts].map(([part, names]) => `Of ${[...names].join(", ")}, the page shows ${part}.`);
 }
 
 /** The stored part of a stage in words; "" if all of it is stored. @param {Stage} stage */

@@ -19,6 +19,8 @@ export class State {
     this.stage = signal(/** @type {Stage | null} */ (null)); // the matrix that was pointed at last
     this.stageHead = signal(/** @type {number | null} */ (null)); // the head of that matrix, if heads are side by side
     this.pinned = signal(false);
+    this.temperature = signal(1);
+    this.topK = signal(0); // 0: all tokens
     this.theme = signal("");
     this.walk = computed(() => {
       const { text, memory } = this;
@@ -100,6 +102,8 @@ export class State {
       words.cell = `${row},${column}`;
       if (cell && cell.stage !== this.currentStep.value.stages[0]) words.of = cell.stage.name;
     }
+    if (this.temperature.value !== 1) words.temperature = String(this.temperature.value);
+    if (this.topK.value) words.top_k = String(this.topK.value);
     if (this.theme.value) words.theme = this.theme.value;
     return new URLSearchParams(words).toString();
   }
@@ -114,6 +118,9 @@ export class State {
         const value = words.get(name);
         this[name].value = value?.trim() ? value : this.initial[name];
       }
+      const temperature = Number.parseFloat(words.get("temperature") ?? "1");
+      this.temperature.value = temperature >= 0 && temperature <= 2 ? temperature : 1;
+      this.topK.value = integer(words.get("top_k")) || 0;
       const head = integer(words.get("head"));
       this.head.value = head < this.walk.value.heads ? head : null;
       this.go(this._step(words.get("step")));

@@ -19,7 +19,7 @@ export function readWalk(data) {
     ...data,
     stages,
     steps: steps(stages, section, sections, answers, heading, tokens),
-    beyond: [0, 0],
+    cut: [],
   };
 }
 

@@ -5,6 +5,8 @@
  * @typedef {{text: string, numbers: number[], whole: number[]}} Formula
  */
 
+/** @import { Sampling } from "./sampling.js" */
+
 /** @typedef {"tokens" | "memory" | "vocabulary" | "id" | "width"} Axis */
 
 /**
@@ -30,7 +32,7 @@
  */
 
 /** @typedef {{token: string, id: number, probability: number}} Likely */
-/** @typedef {{place: number, likeliest: Likely[]}} Answer */
+/** An answer; `sampled` if the page computes the model. @typedef {{place: number, likeliest: Likely[], sampled?: (sampling: Sampling) => Likely[]}} Answer */
 
 /**
  * Stages that are shown together, or an answer of the model.
@@ -58,7 +60,7 @@
  * @property {number} vocabulary number of tokens
  * @property {Stage[]} stages
  * @property {Step[]} steps
- * @property {[number, number]} beyond the number of omitted words at the end of each text
+ * @property {string[]} cut sentences about parts of a typed text that are omitted
  */
 
 /**
