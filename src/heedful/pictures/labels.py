@@ -16,6 +16,8 @@ from itertools import groupby
 
 from matplotlib import font_manager
 
+from heedful.token_names import DIGITS
+
 # DejaVu Sans is part of matplotlib. The others are part of Linux, macOS or Windows, for scripts
 # that DejaVu Sans lacks. Colour emoji fonts are left out, since matplotlib cannot draw them.
 FAMILIES = (
@@ -35,7 +37,6 @@ SIGNS = {  # a different sign for each kind of white space
     "\u00a0": "⍽",
     "\u3000": "▭",
 }
-DIGITS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 UNKNOWN = "□"  # for a character without a glyph
 LONGEST = 12  # columns of a label
 SEPARATORS = {"[SEP]", "</s>", "<sep>", "<|endoftext|>", "<eos>", "<|end_of_text|>"}
