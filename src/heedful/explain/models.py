@@ -37,7 +37,7 @@ from heedful.models.gpt import GPT
 from heedful.models.seq2seq import Seq2Seq
 
 Pieces = Callable[[Iterable[int]], Sequence[str]]
-LEARNED = "All vectors and weights come from the trained model."
+ORIGIN = "All vectors and weights come from the model."
 ORDERS = {
     "post": "Each residual sum is followed by a norm (post-norm), as in document 004 (Zhang) and "
     "in Vaswani et al. (2017).",
@@ -198,7 +198,7 @@ def _common_fields(
     heads = f"{config.heads} head{'s'[: config.heads > 1]}"
     return {
         "title": f"{kind}: {blocks} of {heads}, width {config.width}",
-        "notes": (LEARNED, ORDERS[getattr(config, "norm_order", "post")]),
+        "notes": (ORIGIN, ORDERS[getattr(config, "norm_order", "post")]),
         "heads": config.heads,
         "head": head,
         "layers": max(layers),
@@ -325,7 +325,7 @@ def _embeddings(table: nn.Embedding, ids: Tensor) -> Stage:
 
 
 def _learned_positions(positions: Tensor, count: int) -> Stage:
-    sentence = "The learned vector of each token's position."
+    sentence = "Each position's row of the position table."
     rows, formula = positions[:count].detach(), "positions = table[position]"
     return lookup_stage("positions", rows, formula, sentence, torch.arange(count))
 
@@ -364,7 +364,7 @@ def _convolved(embeddings: Stage, convolution: ShortConvolution) -> list[Stage]:
         "before", convolution.sum_of_previous(x[None])[0] + 0.0,  # turns −0 into 0
         f"before = Σ weights[i] · embeddings[{'i tokens' if reach > 1 else 'a token'} back]",
         f"A short convolution: {'the sum of ' * (reach > 1)}the {vectors} before, each number "
-        "multiplied by a learned weight.", "tokens", number_formula=number_formula,
+        "multiplied by a weight of the model.", "tokens", number_formula=number_formula,
     )  # fmt: skip
     sentence = "The token's vector plus the result of the short convolution."
     return [context, sum_stage("joint", [embeddings, context], sentence)]

@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from heedful.errors import ArgumentError
 from heedful.explain import Answer, Explanation, Section, Stage
 from heedful.views.model_summary import shape_text
 from heedful.views.number_format import (
@@ -32,20 +33,10 @@ from heedful.views.terminal import fit
 
 MARGIN, WIDEST = 3, 130
 WIDE = 100  # cells; from this width on, matrices of one step stand side by side
-MANY, BETWEEN = 40, 3  # maximum number of tokens in a list; cells between two of them
+MANY, BETWEEN = 40, 3  # tokens in a list; cells between two of them
 ROWS, TABLE = 7, 5  # rows shown of activations and of weight matrices in the walk of a model
+BARS = 40  # cells of the longest bar
 FEW = 3  # maximum number of answers that are shown in full
-
-
-def show(screen: Console, explanation: Explanation) -> None:
-    """Print every step of an explanation, for all tokens."""
-    page = Page(screen, explanation)
-    page.print_header()
-    for section in explanation.sections:
-        page.begin_section(section)
-        for stages in by_step(section.stages):
-            page.print_stages(*stages)
-    page.print_answers(explanation.answers)
 
 
 def by_step(stages: Sequence[Stage]) -> Iterator[list[Stage]]:
@@ -62,18 +53,40 @@ def has_query_rows(stage: Stage) -> bool:
 class Page:
     """Prints the steps of an explanation on a console.
 
-    `query` is the position of the token whose steps are printed; None prints those of all tokens.
-    Only the explained head is shown; the walk of a variant also has the weights of all other heads.
+    `step` is the name of the only stages to print; None prints all. Only the explained head is
+    shown; the walk of a variant also has the weights of all other heads.
     """
 
-    def __init__(self, screen: Console, explanation: Explanation, query: int | None = None) -> None:
-        self.screen, self.explanation, self.query = screen, explanation, query
+    most = MANY  # maximum number of tokens in a list
+    notes: int | None = None  # number of notes below the title; None: all
+
+    def __init__(self, screen: Console, explanation: Explanation, step: str | None = None) -> None:
+        names = dict.fromkeys(stage.name for stage in explanation.stages)
+        if step is not None and step not in names:
+            raise ArgumentError(f"no step {step!r}", expected=f"one of {', '.join(names)}")
+        self.screen, self.explanation, self.step = screen, explanation, step
         self.coloured = screen.color_system is not None and not screen.no_color
         self.room = max(20, min(screen.width, WIDEST) - MARGIN)
         self.is_model = len(explanation.sections) > 1
         self.section = explanation.sections[0]
         self.worked_example = WorkedExample(explanation, self.section)
         self._number = itertools.count(1)
+
+    def print_walk(self) -> None:
+        """Print the steps of all sections and the answers, or the stages named `step`."""
+        self.print_header()
+        for section in self.explanation.sections:
+            stages = [stage for stage in section.stages if self.step in (None, stage.name)]
+            if stages:
+                self.begin_section(section)
+            for group in by_step(stages):
+                self.print_step(group)
+        if self.step is None:
+            self.print_answers(self.explanation.answers)
+
+    def print_step(self, stages: Sequence[Stage]) -> None:
+        """Print the stages of one step."""
+        self.print_stages(*stages)
 
     def print_header(self) -> None:
         """Print the title, the chosen layer and head, the notes, and a variant's tokens."""
@@ -82,21 +95,24 @@ class Page:
         self.screen.print()
         parts = ((f"· {name}", "bold"), (f"  {subtitle}", "dim"))
         self.write("heedful explain ", "bold", *parts, margin=0)
-        hints = []
-        if walk.layers > 1:
-            hints.append(f"Layer {walk.layer} of {walk.layers} in full; --layer selects another.")
-        if walk.heads > 1:
-            hints.append(f"Head {walk.head} of {walk.heads}; --head selects another.")
-        if hints:
-            self.write(" ".join(hints), margin=0)
-        for note in walk.notes:
-            self.write(note, "dim", margin=0)
+        chosen = {}
         if self.is_model:
+            chosen["--query"] = f"token {visible(walk.tokens[walk.row])} @{walk.row}"
+        if walk.layers > 1:
+            chosen["--layer"] = f"layer {walk.layer} of {walk.layers}"
+        if walk.heads > 1:
+            chosen["--head"] = f"head {walk.head} of {walk.heads}"
+        if chosen:
+            text = f"{', '.join(chosen.values())}. Others: {', '.join(chosen)}."
+            self.write(text[0].upper() + text[1:], margin=0)
+        for note in walk.notes[: self.notes] if self.step is None else ():
+            self.write(note, "dim", margin=0)
+        if self.is_model or self.step is not None:
             return
         for name, tokens in (("tokens", walk.tokens), ("tokens of the memory", walk.memory)):
             if tokens:
                 self._print_head(name, f"{len(tokens):,}")
-                self._print_tokens(tokens, self.query if tokens is walk.tokens else None)
+                self._print_tokens(tokens, walk.query if tokens is walk.tokens else None)
 
     def begin_section(self, section: Section) -> None:
         """Begin a section, with a heading in the walk of a model."""
@@ -128,9 +144,9 @@ class Page:
         walk = self.explanation
         if len(answers) > FEW:
             self._print_head(f"likeliest {walk.predicted} each token", f"{len(answers):,}")
-            for i in _listed(len(answers)):
+            for i in _listed(len(answers), self.most):
                 self._print_line(Text("…", "dim") if i is None else self._answer_line(answers[i]))
-            answers = answers[-1:]
+            answers = answers[-1:] if self.most > FULL else ()
         for answer in answers:
             token = visible(walk.tokens[answer.position])
             title = f"likeliest {walk.predicted} {token} @{answer.position}"
@@ -154,17 +170,59 @@ class Page:
         """Print token ids as a list, or a block as one line; return False for any other stage."""
         if stage.columns == "id":
             self._print_head("tokens and their ids", f"{stage.shape[0]:,}")
-            indices = [index for index in _listed(stage.shape[0]) if index is not None]
-            ids = dict(zip(indices, stage.part(indices, [0])[:, 0].tolist(), strict=True))
-            query = self.query if stage.rows == "tokens" else None
-            self._print_tokens(self.explanation.labels(stage.rows), query, ids)
+            self.print_ids(stage)
         elif self.section.kind == "blocks":
             shape = " × ".join(f"{size:,}" for size in stage.shape)
             text = Text.assemble((stage.name, "bold"), (f"  {shape}", "dim"), f"  {stage.sentence}")
-            number = f"{next(self._number):>2} "
+            number = self._next_number()
             for i, line in enumerate(self._wrapped(text, self.room)):
                 self._print_line(Text.assemble((number if not i else "   ", "dim"), line), 0)
         return stage.columns == "id" or self.section.kind == "blocks"
+
+    def print_ids(self, *stages: Stage) -> None:
+        """Print tokens and their ids as `heedful tokenize` does, several texts side by side."""
+        names: list[str] = []
+        blocks: list[list[tuple[str, ...]]] = []
+        for stage in stages:
+            is_source = stage.rows == "memory"
+            piece = "piece" if len(stages) == 1 else "source" if is_source else "target"
+            names += ["position", piece, "id"]
+            tokens = self.explanation.memory if is_source else self.explanation.tokens
+            blocks.append([
+                ("", "…", "") if i is None
+                else (str(i), visible(tokens[i]), str(int(stage.part([i], [0]))))
+                for i in _listed(len(tokens), self.most)
+            ])  # fmt: skip
+        rows = itertools.zip_longest(*blocks, fillvalue=("", "", ""))
+        self.print_table(names, [sum(row, ()) for row in rows], labels=(1, 4))
+
+    def print_table(
+        self, names: Sequence[str], rows: Sequence[Sequence[str]], bars: Sequence[float] = (),
+        labels: Sequence[int] = (0,),
+    ) -> None:  # fmt: skip
+        """Print columns below their names, if any, and a bar at the end of each row.
+
+        Args:
+            names: the names of the columns; () for none.
+            rows: the cells of each row.
+            bars: the length of each row's bar, from 0 to 1.
+            labels: the indices of columns with labels, which are left-aligned below a name.
+        """
+        lines = [names, *rows] if names else rows
+        widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+        room = max(0, min(BARS, self.room - sum(widths) - 2 * len(widths)))
+        for n, cells in enumerate(lines, len(rows) - len(lines)):
+            line = Text()
+            for i, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+                style = "dim" if n < 0 else "bold" if i in labels else ""
+                line.append(fit(cell, width, left=i in labels and bool(names)), style)
+                line.append("  ")
+            if n >= 0 and bars:
+                line.append(bar(bars[n], room), shade(bars[n])[0] if self.coloured else "")
+            self._print_line(line)
+
+    def _next_number(self) -> str:
+        return f"{next(self._number):>2} " if self.step is None else "   "
 
     def _answer_line(self, answer: Answer) -> Text:
         token = visible(self.explanation.tokens[answer.position])
@@ -176,9 +234,13 @@ class Page:
             (f"{answer.position:>4} ", "dim"), (fit(token, 8), "bold"), "  ", "   ".join(words)
         )
 
+    @property
+    def _label(self) -> str:
+        return Labels(self.explanation.labels("tokens"))(self.explanation.row)
+
     def _row_limit(self, stage: Stage) -> int:
         """Return the maximum number of rows to show of a stage."""
-        if not self.is_model or stage.kind == "weights":
+        if not self.is_model or stage.kind == "weights" or self.step is not None:
             return FULL
         return TABLE if stage.rows == "width" else ROWS
 
@@ -196,14 +258,9 @@ class Page:
             for line in part:
                 self._print_line(line)
 
-    @property
-    def _row(self) -> int:
-        return self.query or 0
-
     def _print_head(self, name: str, shape: str) -> None:
-        number = f"{next(self._number):>2} "
         self.screen.print()
-        title = Text.assemble((number, "dim"), (name, "bold"), (f"  {shape}", "dim"))
+        title = Text.assemble((self._next_number(), "dim"), (name, "bold"), (f"  {shape}", "dim"))
         self.screen.print(title, no_wrap=True, overflow="ellipsis")
 
     def _print_title(self, *stages: Stage) -> None:
@@ -218,20 +275,17 @@ class Page:
         texts += [Text(" → ".join(map(shape_text, chain))) for chain in chains]
         sentences = dict.fromkeys(stage.sentence for stage in stages)
         texts += [Text(sentence) for sentence in sentences if sentence]
-        if self.coloured and stages[0].kind == "weights" and self.query is None:
+        if self.coloured and stages[0].kind == "weights" and self.explanation.query is None:
             texts.append(Text("Brighter cells are larger weights.", "dim"))
         return [line for text in texts for line in self._wrapped(text, room)]
 
-    def _print_tokens(
-        self, tokens: Sequence[str], query: int | None, ids: dict[int, int] | None = None
-    ) -> None:
+    def _print_tokens(self, tokens: Sequence[str], query: int | None) -> None:
         lines = [Text()]
-        for index in _listed(len(tokens)):
+        for index in _listed(len(tokens), self.most):
             item = Text("…", "dim")
             if index is not None:
                 style = "bold reverse" if index == query else "bold"
                 item = Text.assemble((f"{index} ", "dim"), (visible(tokens[index]), style))
-                item.append(f" {ids[index]}" if ids else "")
             gap = " " * BETWEEN if lines[-1] else ""
             if lines[-1].cell_len + len(gap) + item.cell_len > self.room and lines[-1]:
                 lines.append(Text())
@@ -268,20 +322,15 @@ class Page:
         return stage.of_head(head, self.explanation.heads, rows, columns).tolist()
 
     def _example(self, stage: Stage, room: int) -> list[Text]:
-        row = min(1, stage.shape[-2] - 1) if self.query is None else self._row
-        lines = self.worked_example.example(stage, row, room)
+        lines = self.worked_example.example(stage, room)
         return [part for line in lines for part in self._wrapped(line, room)]
 
     def _print_bars(self, numbers: Sequence[float], labels: Labels) -> None:
         """Print a number and a bar per line; the largest number has the longest bar."""
         names = [labels(i) for i in range(len(numbers))]
         write, width, top = formatter(numbers), self._width(names), max(numbers) or 1.0
-        cells = max(len(write(number)) for number in numbers)
-        room = min(60, self.room - width - 4 - cells)
-        for name, number in zip(names, numbers, strict=True):
-            style = shade(number / top)[0] if self.coloured else ""
-            bar_text = (bar(number / top, room), style)
-            self._print_item(name, width, fit(write(number), cells) + "  ", bar_text)
+        rows = [(fit(name, width), write(n)) for name, n in zip(names, numbers, strict=True)]
+        self.print_table((), rows, [number / top for number in numbers])
 
     def _width(self, labels: Sequence[str]) -> int:
         return min(12, self.room // 3, max(map(cell_len, labels)))
@@ -290,11 +339,11 @@ class Page:
         self._print_line(Text.assemble((fit(label, width), "bold"), "  ", text, last))
 
 
-def _listed(count: int) -> list[int | None]:
+def _listed(count: int, most: int) -> list[int | None]:
     """Return the indices to list of `count` tokens; None stands for those left out."""
-    if count <= MANY:
+    if count <= most:
         return list(range(count))
-    return [*range(MANY // 2), None, *range(count - 5, count)]
+    return [*range(most // 2), None, *range(count - 5, count)]
 
 
 def _shape(stage: Stage) -> str:
