@@ -229,12 +229,9 @@ def _show(explanation: Explanation, is_variant: bool, step: str | None, every: b
     from heedful.views.walk.token_trace import TokenPage
 
     screen = console()
-    if not (is_variant or step or every):
-        Summary(screen, explanation).print_walk()
-    elif explanation.query is None:
-        Page(screen, explanation, step).print_walk()
-    else:
-        TokenPage(screen, explanation, step).print_walk()
+    page = Page if explanation.query is None else TokenPage
+    page = page if is_variant or step or every else Summary
+    page(screen, explanation, step).print_walk()
     if step or explanation.query is not None:
         return
     screen.print()
@@ -249,7 +246,7 @@ def _hint(explanation: Explanation, is_variant: bool) -> str:
         others = ", ".join(variant for variant in VARIANTS if variant != current)
         position = min(1, len(explanation.tokens) - 1)
         return f"More: --query @{position}; --variant {others}"
-    return "More: --step scores shows that step in full, --all every step; --json, --html FILE"
+    return "More: --step scores shows that step in full, --all every step; --json"
 
 
 def _draw(explanation: Explanation, folder: Path, suffix: str, overwrite: bool) -> list[Path]:

@@ -203,10 +203,6 @@ class Explanation:
         answers = () if answer is None else (answer,)
         return replace(self, query=position, answers=answers)
 
-    def row_of(self, stage: Stage) -> int:
-        """Return the row of a stage to write out: the selected row if rows are tokens."""
-        return self.row if stage.rows == "tokens" else min(1, stage.shape[-2] - 1)
-
     @property
     def stages(self) -> tuple[Stage, ...]:
         """The stages of all sections, in order; the last one is the output."""

@@ -228,19 +228,18 @@ class WorkedExample:
     def __init__(self, explanation: Explanation, section: Section) -> None:
         self.explanation, self.section = explanation, section
 
-    def example(self, stage: Stage, room: int, column: int | None = None) -> list[Text]:
-        """Write out the calculation of a number, in lines of `room` cells if possible.
+    def example(self, stage: Stage, room: int) -> list[Text]:
+        """Write out a number of the walk's row, in lines of `room` cells if possible.
 
-        The number is in the walk's row of the stage, and in `column` or else in the first column;
-        for logits and probabilities, in that of the likeliest token.
+        It is the first number or, of logits and probabilities, that of the likeliest token.
         """
         is_weights = stage.kind == "weights"
         if stage.rows == "width" or not (stage.factors or stage.number_formula or is_weights):
             return []
         walk = self.explanation
-        head, heads, row = walk.head, walk.heads, walk.row_of(stage)
-        if column is None:
-            column = self._first_column(stage, row)
+        head, heads = walk.head, walk.heads
+        row = walk.row if stage.rows == "tokens" else min(1, stage.shape[-2] - 1)
+        column = self._first_column(stage, row)
         names = walk.labels(stage.columns)
         name = visible(walk.labels(stage.rows)[row])
         name += f" → {visible(names[column])}" if names else f", number {column}"
@@ -285,9 +284,9 @@ class WorkedExample:
         logits = self._logits(weights, row)
         power = f"e^{logits[column]:.4f}"
         powers = [f"e^{score:.4f}" for score in logits if math.isfinite(score)]
-        full = f"{power} / ({' + '.join(powers)})"
+        full = f"{power} / ({' + '.join(powers)})" if powers else "0"
         if len(powers) <= POWERS and len(full) <= room:
-            return full if powers else "0"
+            return full
         count = max(1, (room - len(power) - 9) // (len(power) + 3))
         return f"{power} / ({' + '.join(powers[:count])} + …)"
 

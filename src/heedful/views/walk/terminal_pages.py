@@ -12,6 +12,7 @@ from functools import partial
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from heedful.errors import ArgumentError
@@ -29,13 +30,13 @@ from heedful.views.number_format import (
     shade,
     visible,
 )
-from heedful.views.terminal import fit
+from heedful.views.terminal import fit, flow, table
 
 MARGIN, WIDEST = 3, 130
 WIDE = 100  # cells; from this width on, matrices of one step stand side by side
-MANY, BETWEEN = 40, 3  # tokens in a list; cells between two of them
+MANY = 40  # maximum number of tokens in a list
+LONGEST, BARS = 24, 40  # maximum cells of a label, and of a bar
 ROWS, TABLE = 7, 5  # rows shown of activations and of weight matrices in the walk of a model
-BARS = 40  # cells of the longest bar
 FEW = 3  # maximum number of answers that are shown in full
 
 
@@ -57,7 +58,7 @@ class Page:
     shown; the walk of a variant also has the weights of all other heads.
     """
 
-    most = MANY  # maximum number of tokens in a list
+    most = MANY  # tokens in a list
     notes: int | None = None  # number of notes below the title; None: all
 
     def __init__(self, screen: Console, explanation: Explanation, step: str | None = None) -> None:
@@ -80,13 +81,9 @@ class Page:
             if stages:
                 self.begin_section(section)
             for group in by_step(stages):
-                self.print_step(group)
+                self.print_stages(*group)
         if self.step is None:
             self.print_answers(self.explanation.answers)
-
-    def print_step(self, stages: Sequence[Stage]) -> None:
-        """Print the stages of one step."""
-        self.print_stages(*stages)
 
     def print_header(self) -> None:
         """Print the title, the chosen layer and head, the notes, and a variant's tokens."""
@@ -96,14 +93,18 @@ class Page:
         parts = ((f"· {name}", "bold"), (f"  {subtitle}", "dim"))
         self.write("heedful explain ", "bold", *parts, margin=0)
         chosen = {}
-        if self.is_model:
-            chosen["--query"] = f"token {visible(walk.tokens[walk.row])} @{walk.row}"
+        if self.is_model or walk.query is not None:
+            token = walk.tokens[walk.row]
+            chosen["--query"] = f"token {visible(token)} @{walk.row}"
+            others = [f"@{n}" for n, t in enumerate(walk.tokens) if t == token and n != walk.row]
+            if others:
+                chosen["--query"] += f" (also {', '.join(others[:5])}{', …' * (len(others) > 5)})"
         if walk.layers > 1:
             chosen["--layer"] = f"layer {walk.layer} of {walk.layers}"
         if walk.heads > 1:
             chosen["--head"] = f"head {walk.head} of {walk.heads}"
         if chosen:
-            text = f"{', '.join(chosen.values())}. Others: {', '.join(chosen)}."
+            text = f"{', '.join(chosen.values())} ({', '.join(chosen)})."
             self.write(text[0].upper() + text[1:], margin=0)
         for note in walk.notes[: self.notes] if self.step is None else ():
             self.write(note, "dim", margin=0)
@@ -112,7 +113,7 @@ class Page:
         for name, tokens in (("tokens", walk.tokens), ("tokens of the memory", walk.memory)):
             if tokens:
                 self._print_head(name, f"{len(tokens):,}")
-                self._print_tokens(tokens, walk.query if tokens is walk.tokens else None)
+                self._print_tokens(tokens)
 
     def begin_section(self, section: Section) -> None:
         """Begin a section, with a heading in the walk of a model."""
@@ -145,15 +146,20 @@ class Page:
         if len(answers) > FEW:
             self._print_head(f"likeliest {walk.predicted} each token", f"{len(answers):,}")
             for i in _listed(len(answers), self.most):
-                self._print_line(Text("…", "dim") if i is None else self._answer_line(answers[i]))
-            answers = answers[-1:] if self.most > FULL else ()
+                answer = None if i is None else answers[i]
+                likely = () if answer is None else answer.likeliest[:FEW]
+                words = (f"{visible(name)} {100 * share:.1f} %" for name, _, share in likely)
+                token = "…" if answer is None else visible(walk.tokens[answer.position])
+                position = "" if answer is None else str(answer.position)
+                text = (f"{position:>4} ", "dim"), (fit(token, 8), "bold"), "  ", "   ".join(words)
+                self._print_line(Text.assemble(*text))
+            answers = answers[-1:] if self.most == MANY else ()
         for answer in answers:
             token = visible(walk.tokens[answer.position])
             title = f"likeliest {walk.predicted} {token} @{answer.position}"
             self._print_head(title, f"{len(answer.likeliest)} of {len(walk.vocabulary):,}")
             labels = Labels([candidate.token for candidate in answer.likeliest])
-            self._print_bars([candidate.probability for candidate in answer.likeliest], labels)
-            self.write("The longest bar is the largest probability.", "dim")
+            self.print_bars([candidate.probability for candidate in answer.likeliest], labels)
         if walk.missing:
             self.screen.print()
             self.write(walk.missing)
@@ -179,64 +185,21 @@ class Page:
                 self._print_line(Text.assemble((number if not i else "   ", "dim"), line), 0)
         return stage.columns == "id" or self.section.kind == "blocks"
 
-    def print_ids(self, *stages: Stage) -> None:
-        """Print tokens and their ids as `heedful tokenize` does, several texts side by side."""
-        names: list[str] = []
-        blocks: list[list[tuple[str, ...]]] = []
-        for stage in stages:
-            is_source = stage.rows == "memory"
-            piece = "piece" if len(stages) == 1 else "source" if is_source else "target"
-            names += ["position", piece, "id"]
-            tokens = self.explanation.memory if is_source else self.explanation.tokens
-            blocks.append([
-                ("", "…", "") if i is None
-                else (str(i), visible(tokens[i]), str(int(stage.part([i], [0]))))
-                for i in _listed(len(tokens), self.most)
-            ])  # fmt: skip
-        rows = itertools.zip_longest(*blocks, fillvalue=("", "", ""))
-        self.print_table(names, [sum(row, ()) for row in rows], labels=(1, 4))
-
-    def print_table(
-        self, names: Sequence[str], rows: Sequence[Sequence[str]], bars: Sequence[float] = (),
-        labels: Sequence[int] = (0,),
-    ) -> None:  # fmt: skip
-        """Print columns below their names, if any, and a bar at the end of each row.
-
-        Args:
-            names: the names of the columns; () for none.
-            rows: the cells of each row.
-            bars: the length of each row's bar, from 0 to 1.
-            labels: the indices of columns with labels, which are left-aligned below a name.
-        """
-        lines = [names, *rows] if names else rows
-        widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-        room = max(0, min(BARS, self.room - sum(widths) - 2 * len(widths)))
-        for n, cells in enumerate(lines, len(rows) - len(lines)):
-            line = Text()
-            for i, (cell, width) in enumerate(zip(cells, widths, strict=True)):
-                style = "dim" if n < 0 else "bold" if i in labels else ""
-                line.append(fit(cell, width, left=i in labels and bool(names)), style)
-                line.append("  ")
-            if n >= 0 and bars:
-                line.append(bar(bars[n], room), shade(bars[n])[0] if self.coloured else "")
-            self._print_line(line)
+    def print_ids(self, stage: Stage) -> None:
+        """Print tokens and their ids as a table, as `heedful tokenize` does."""
+        walk = self.explanation
+        tokens = walk.memory if stage.rows == "memory" else walk.tokens
+        rows = [
+            ("", "…", "")
+            if i is None
+            else (str(i), visible(tokens[i]), str(int(stage.part([i], [0]))))
+            for i in _listed(len(tokens), self.most)
+        ]
+        columns = table(["position", "piece", "id"], rows, numbers=[0, 2])
+        self.screen.print(Padding.indent(columns, MARGIN))
 
     def _next_number(self) -> str:
         return f"{next(self._number):>2} " if self.step is None else "   "
-
-    def _answer_line(self, answer: Answer) -> Text:
-        token = visible(self.explanation.tokens[answer.position])
-        words = [
-            f"{visible(candidate.token)} {100 * candidate.probability:.1f} %"
-            for candidate in answer.likeliest[:FEW]
-        ]
-        return Text.assemble(
-            (f"{answer.position:>4} ", "dim"), (fit(token, 8), "bold"), "  ", "   ".join(words)
-        )
-
-    @property
-    def _label(self) -> str:
-        return Labels(self.explanation.labels("tokens"))(self.explanation.row)
 
     def _row_limit(self, stage: Stage) -> int:
         """Return the maximum number of rows to show of a stage."""
@@ -279,19 +242,13 @@ class Page:
             texts.append(Text("Brighter cells are larger weights.", "dim"))
         return [line for text in texts for line in self._wrapped(text, room)]
 
-    def _print_tokens(self, tokens: Sequence[str], query: int | None) -> None:
-        lines = [Text()]
-        for index in _listed(len(tokens), self.most):
-            item = Text("…", "dim")
-            if index is not None:
-                style = "bold reverse" if index == query else "bold"
-                item = Text.assemble((f"{index} ", "dim"), (visible(tokens[index]), style))
-            gap = " " * BETWEEN if lines[-1] else ""
-            if lines[-1].cell_len + len(gap) + item.cell_len > self.room and lines[-1]:
-                lines.append(Text())
-                gap = ""
-            lines[-1] = Text.assemble(lines[-1], gap, item)
-        self._print([part for line in lines for part in self._wrapped(line, self.room)])
+    def _print_tokens(self, tokens: Sequence[str]) -> None:
+        items = (
+            "…" if i is None else f"{i} {visible(tokens[i])}"
+            for i in _listed(len(tokens), self.most)
+        )
+        for line in flow(items, self.room).splitlines():
+            self._print_line(Text(line))
 
     def _print_line(self, line: Text, margin: int = MARGIN) -> None:
         padded = Text.assemble(" " * margin, line)
@@ -325,15 +282,19 @@ class Page:
         lines = self.worked_example.example(stage, room)
         return [part for line in lines for part in self._wrapped(line, room)]
 
-    def _print_bars(self, numbers: Sequence[float], labels: Labels) -> None:
+    def print_bars(self, numbers: Sequence[float], labels: Labels) -> None:
         """Print a number and a bar per line; the largest number has the longest bar."""
         names = [labels(i) for i in range(len(numbers))]
         write, width, top = formatter(numbers), self._width(names), max(numbers) or 1.0
-        rows = [(fit(name, width), write(n)) for name, n in zip(names, numbers, strict=True)]
-        self.print_table((), rows, [number / top for number in numbers])
+        cells = max(len(write(number)) for number in numbers)
+        room = min(BARS, self.room - width - 4 - cells)
+        for name, number in zip(names, numbers, strict=True):
+            style = shade(number / top)[0] if self.coloured else ""
+            bar_text = (bar(number / top, room), style)
+            self._print_item(name, width, fit(write(number), cells) + "  ", bar_text)
 
     def _width(self, labels: Sequence[str]) -> int:
-        return min(12, self.room // 3, max(map(cell_len, labels)))
+        return min(LONGEST, self.room // 3, max(map(cell_len, labels)))
 
     def _print_item(self, label: str, width: int, text: str, last: tuple[str, str]) -> None:
         self._print_line(Text.assemble((fit(label, width), "bold"), "  ", text, last))

@@ -9,31 +9,22 @@ from heedful.views.number_format import FULL, Labels, corners, formatter
 from heedful.views.terminal import fit
 from heedful.views.walk.terminal_pages import Page, has_query_rows
 
-LARGEST = 12  # keys shown if there are more than `FULL`: those with the largest weights
+LARGEST = 12  # keys shown of a long text
 
 
 class TokenPage(Page):
     """Prints the steps of an explanation for its selected token."""
 
-    def print_header(self) -> None:
-        """Print the title and, if the token is repeated, its other positions."""
-        super().print_header()
-        tokens, row = self.explanation.tokens, self.explanation.row
-        others = [f"@{n}" for n, token in enumerate(tokens) if token == tokens[row] and n != row]
-        if others and self.explanation.query is not None:
-            more = ", …" if len(others) > 5 else ""
-            self.write(
-                f"The same token is at {', '.join(others[:5])}{more}: --query {others[0]}.",
-                margin=0,
-            )
+    most_keys, largest = FULL, LARGEST  # keys shown: all, or those with the largest weights
 
-    def print_step(self, stages: Sequence[Stage]) -> None:
-        """Print the token's row of each stage; keys, values and weights side by side."""
+    def print_stages(self, *stages: Stage) -> None:
+        """Print the token's row of each stage, or keys and values side by side."""
         rest = [stage for stage in stages if not has_query_rows(stage)]
-        for stage in stages if len(rest) < 2 else [s for s in stages if s not in rest]:
-            self.print_row(stage)
+        for stage in stages:
+            if len(rest) < 2 or stage not in rest:
+                self.print_row(stage)
         if len(rest) > 1:
-            self.print_stages(*rest)
+            super().print_stages(*rest)
 
     def print_row(self, stage: Stage) -> None:
         """Print one step of the token."""
@@ -42,6 +33,10 @@ class TokenPage(Page):
         self._print_title(stage)
         self._print(self._words([stage], self.room))
         self.screen.print()
+        self.print_numbers(stage)
+
+    def print_numbers(self, stage: Stage) -> None:
+        """Print the numbers of the token's row."""
         if not has_query_rows(stage):
             self._print(self._matrices(stage)[0].lines(self.room, limit=self._row_limit(stage)))
         elif stage.columns in ("tokens", "memory"):
@@ -64,10 +59,10 @@ class TokenPage(Page):
         """Return the keys to show: all, or those with the largest weights."""
         stage = self.section.stage("weights")
         count = stage.shape[-1]
-        if count <= FULL:
+        if count <= self.most_keys:
             return list(range(count))
         weights = self._numbers(stage, range(count))
-        return sorted(sorted(range(count), key=lambda m: -weights[m])[:LARGEST])
+        return sorted(sorted(range(count), key=lambda m: -weights[m])[: self.largest])
 
     def _print_keys(self, stage: Stage) -> None:
         """Print a line per key: a dot product, a changed score, or a weight with a bar."""
@@ -76,8 +71,7 @@ class TokenPage(Page):
         if stage.factors is not None:
             self._print_products(stage, keys, labels)
         elif stage.kind == "weights":
-            self._print_bars(self._numbers(stage, keys), Labels([labels(key) for key in keys]))
-            self.write("The longest bar is the largest weight.", "dim")
+            self.print_bars(self._numbers(stage, keys), Labels([labels(key) for key in keys]))
         else:
             self._print_diff(self.section.stage_before(stage), stage, keys, labels)
         omitted = stage.shape[-1] - len(keys)
@@ -89,10 +83,7 @@ class TokenPage(Page):
 
     def _print_products(self, stage: Stage, columns: Sequence[int], labels: Labels) -> None:
         numbers = self._numbers(stage, columns)
-        write, width = (
-            formatter(numbers),
-            self._width([labels(column) for column in columns]),
-        )
+        write, width = formatter(numbers), self._width([labels(column) for column in columns])
         for column, number in zip(columns, numbers, strict=True):
             total = f" = {write(number)}"
             room = self.room - width - 2 - len(total)
