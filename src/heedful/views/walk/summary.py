@@ -12,8 +12,7 @@ from heedful.views.walk.token_trace import TokenPage
 class Summary(TokenPage):
     """Prints a summary of a model's walk, for the selected token."""
 
-    most, notes = 8, 1
-    most_keys, largest = 8, 6
+    most, notes, most_keys, largest = 12, 1, 10, 5
 
     def print_walk(self) -> None:
         """Print tokens, attention of the selected block and head, changes by block, and answers."""

@@ -304,7 +304,7 @@ def _listed(count: int, most: int) -> list[int | None]:
     """Return the indices to list of `count` tokens; None stands for those left out."""
     if count <= most:
         return list(range(count))
-    return [*range(most // 2), None, *range(count - 5, count)]
+    return [*range(most // 2), None, *range(count - most // 6, count)]
 
 
 def _shape(stage: Stage) -> str:
