@@ -270,10 +270,8 @@ class WorkedExample:
         if stage.columns == "vocabulary":
             answer = self.explanation.answer(row)
             return answer.likeliest[0].id if answer else 0
-        if stage.kind == "weights":  # the first key that is not masked
-            finite = [math.isfinite(score) for score in self._logits(stage, row)]
-            return finite.index(True) if any(finite) else 0
-        return 0
+        scores = self._logits(stage, row) if stage.kind == "weights" else []
+        return next((i for i, score in enumerate(scores) if math.isfinite(score)), 0)
 
     def _logits(self, weights: Stage, row: int) -> list[float]:
         """Return the numbers of which a row of weights is the softmax."""

@@ -71,7 +71,7 @@ class Page:
         self.is_model = len(explanation.sections) > 1
         self.section = explanation.sections[0]
         self.worked_example = WorkedExample(explanation, self.section)
-        self._number = itertools.count(1)
+        self._number = itertools.count(1) if step is None else itertools.repeat("")
 
     def print_walk(self) -> None:
         """Print the steps of all sections and the answers, or the stages named `step`."""
@@ -104,7 +104,7 @@ class Page:
         if walk.heads > 1:
             chosen["--head"] = f"head {walk.head} of {walk.heads}"
         if chosen:
-            text = f"{', '.join(chosen.values())} ({', '.join(chosen)})."
+            text = f"{', '.join(chosen.values())}: {', '.join(chosen)}."
             self.write(text[0].upper() + text[1:], margin=0)
         for note in walk.notes[: self.notes] if self.step is None else ():
             self.write(note, "dim", margin=0)
@@ -180,7 +180,7 @@ class Page:
         elif self.section.kind == "blocks":
             shape = " × ".join(f"{size:,}" for size in stage.shape)
             text = Text.assemble((stage.name, "bold"), (f"  {shape}", "dim"), f"  {stage.sentence}")
-            number = self._next_number()
+            number = f"{next(self._number):>2} "
             for i, line in enumerate(self._wrapped(text, self.room)):
                 self._print_line(Text.assemble((number if not i else "   ", "dim"), line), 0)
         return stage.columns == "id" or self.section.kind == "blocks"
@@ -189,17 +189,15 @@ class Page:
         """Print tokens and their ids as a table, as `heedful tokenize` does."""
         walk = self.explanation
         tokens = walk.memory if stage.rows == "memory" else walk.tokens
-        rows = [
-            ("", "…", "")
-            if i is None
-            else (str(i), visible(tokens[i]), str(int(stage.part([i], [0]))))
-            for i in _listed(len(tokens), self.most)
-        ]
-        columns = table(["position", "piece", "id"], rows, numbers=[0, 2])
+        columns = table(["position", "piece", "id"], [], numbers=[0, 2])
+        for i in _listed(len(tokens), self.most):
+            cells = (
+                (i, visible(tokens[i]), int(stage.part([i], [0])))
+                if i is not None
+                else ("", "…", "")
+            )
+            columns.add_row(*(Text(str(cell)) for cell in cells))
         self.screen.print(Padding.indent(columns, MARGIN))
-
-    def _next_number(self) -> str:
-        return f"{next(self._number):>2} " if self.step is None else "   "
 
     def _row_limit(self, stage: Stage) -> int:
         """Return the maximum number of rows to show of a stage."""
@@ -222,8 +220,9 @@ class Page:
                 self._print_line(line)
 
     def _print_head(self, name: str, shape: str) -> None:
+        number = f"{next(self._number):>2} "
         self.screen.print()
-        title = Text.assemble((self._next_number(), "dim"), (name, "bold"), (f"  {shape}", "dim"))
+        title = Text.assemble((number, "dim"), (name, "bold"), (f"  {shape}", "dim"))
         self.screen.print(title, no_wrap=True, overflow="ellipsis")
 
     def _print_title(self, *stages: Stage) -> None:
@@ -243,12 +242,10 @@ class Page:
         return [line for text in texts for line in self._wrapped(text, room)]
 
     def _print_tokens(self, tokens: Sequence[str]) -> None:
-        items = (
-            "…" if i is None else f"{i} {visible(tokens[i])}"
-            for i in _listed(len(tokens), self.most)
-        )
+        indices = _listed(len(tokens), self.most)
+        items = ("… " if i is None else f"{i} {visible(tokens[i])} " for i in indices)
         for line in flow(items, self.room).splitlines():
-            self._print_line(Text(line))
+            self._print_line(Text(line.rstrip(), "bold"))
 
     def _print_line(self, line: Text, margin: int = MARGIN) -> None:
         padded = Text.assemble(" " * margin, line)

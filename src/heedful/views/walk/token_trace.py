@@ -21,7 +21,7 @@ class TokenPage(Page):
         """Print the token's row of each stage, or keys and values side by side."""
         rest = [stage for stage in stages if not has_query_rows(stage)]
         for stage in stages:
-            if len(rest) < 2 or stage not in rest:
+            if has_query_rows(stage) or len(rest) < 2:
                 self.print_row(stage)
         if len(rest) > 1:
             super().print_stages(*rest)
