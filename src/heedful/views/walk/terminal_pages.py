@@ -71,7 +71,9 @@ class Page:
         self.is_model = len(explanation.sections) > 1
         self.section = explanation.sections[0]
         self.worked_example = WorkedExample(explanation, self.section)
-        self._number = itertools.count(1) if step is None else itertools.repeat("")
+        self._number: Iterator[int | str] = itertools.count(1)
+        if step is not None:
+            self._number = itertools.repeat("")
 
     def print_walk(self) -> None:
         """Print the steps of all sections and the answers, or the stages named `step`."""
