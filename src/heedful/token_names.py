@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import reprlib
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from heedful.errors import ArgumentError
 
 SIGNS = {" ": "·", "\n": "↵", "\r": "␍", "\t": "⇥"}  # white space → its visible sign
+DIGITS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 SPACES = "Ġ▁"  # the space before a word in byte-level BPE and in SentencePiece
 
 
@@ -37,6 +40,20 @@ class Labeller(NamedTuple):
                 remedy="pass a function such as lambda ids: [words[i] for i in ids]",
             )
         return labels
+
+
+@functools.lru_cache(maxsize=8)
+def distinct(tokens: tuple[str, ...]) -> tuple[str, ...]:
+    """Append the position, in small digits, to each token that occurs several times.
+
+    >>> distinct(("the", "cat", "the"))
+    ('the₀', 'cat', 'the₂')
+    """
+    counts = Counter(tokens)
+    return tuple(
+        token + str(i).translate(DIGITS) if counts[token] > 1 else token
+        for i, token in enumerate(tokens)
+    )
 
 
 def token_labeller(tokenizer: Any) -> Labeller:

@@ -1,6 +1,7 @@
 """`heedful describe`: its page, JSON, pictures and errors."""
 
 import json
+import re
 from functools import partial
 
 import pytest
@@ -60,6 +61,20 @@ def test_a_gpts_page(cli, run, monkeypatch):
     assert "[B, N, 24] → [B, N, 2, 6] → [B, 2, N, 6]" in page  # two heads of keys
     assert "block, one of 3" in page
     assert sorted(path.name for path in folder.iterdir()) == ["config.json"]
+
+
+def test_settings_have_the_values_that_the_model_uses(cli, run):
+    _, output, _ = cli(run(), "--json")
+    settings = {setting["name"]: setting["value"] for setting in json.loads(output)["settings"]}
+    model = GPT(CONFIGS["gpt"])
+    block = model.blocks[0]
+    assert settings["head_width"] == block.attend.head_width
+    assert settings["kv_heads"] == block.attend.kv_heads
+    assert settings["hidden"] == block.feed.output.in_features
+    assert settings["feed_bias"] is (block.feed.output.bias is not None)
+    _, page, _ = cli(run("pairs"))
+    assert re.search(r"decoder_layers +2 ", page)
+    assert not re.search(r"^  \w+ +– ", page, re.M)
 
 
 def test_json(cli, run, tmp_path):

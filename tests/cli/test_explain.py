@@ -77,8 +77,8 @@ def test_steps_have_the_numbers_of_the_model(cli, model):
     for name, numbers in expected._asdict().items():
         numbers_of_step = torch.tensor(with_infinity(steps(output)[name]["numbers"]))
         torch.testing.assert_close(numbers_of_step, numbers[0])
-    assert "Head 3 of 4" in cli(text, *where)[1]
-    assert "Layer 1 of 2" in cli(text, *where, "--query", "p")[1]
+    assert "head 3 of 4" in cli(text, *where)[1]
+    assert "layer 1 of 2" in cli(text, *where, "--query", "p")[1]
     refused(cli(text, "--model", model, "--layer", 2), "layer 2", "0 to 1")
     refused(cli(text, "--model", model, "--head", 4), "head 4", "0 to 3")
     refused(cli("one " * 30, "--model", model), "context of 40")
@@ -159,8 +159,31 @@ def test_the_steps_of_a_gpt_end_with_its_next_token(cli, model):
         top.values.tolist(), abs=1e-5
     )
     _, page, _ = cli("with one step", "--model", model)
-    assert "likeliest tokens after p @12" in page
+    assert "Likeliest tokens after p @12" in page
     assert page.splitlines()[-1].startswith("More: ")
+
+
+def test_a_model_has_a_summary_and_every_step_on_request(cli, model):
+    _, page, _ = cli("one", "--model", model)
+    assert len(page.splitlines()) <= 60
+    assert "learned" not in page  # the model is untrained
+    assert "trained" not in page
+    _, every, _ = cli("one", "--model", model, "--all")
+    assert len(every.splitlines()) > 200
+    _, step, _ = cli("one", "--model", model, "--step", "scores", "--query", "@1")
+    assert sum(" = " in line for line in step.splitlines()) == 1 + 3  # the formula and three keys
+    assert "scores" in cli("one", "--step", "scores")[1]
+    refused(cli("one", "--model", model, "--step", "score"), "'score'", "scaled")
+    misused(cli("one", "--model", model, "--step", "scores", "--json"), "--step")
+
+
+def test_json_of_a_token_writes_out_its_row(cli, model):
+    _, output, _ = cli("with one step", "--model", model, "--query", "@1", "--json")
+    [answer] = json.loads(output)["answers"]
+    numbers = steps(output)["probabilities"]
+    assert numbers["written_out"].startswith(f"i → {answer['likeliest'][0]['token']}: e^")
+    total = float(numbers["written_out"].split(" = ")[1])
+    assert total == pytest.approx(max(numbers["numbers"][0]), abs=6e-5)
 
 
 def test_the_steps_of_a_bert_end_with_words_at_its_masks(cli, bert):
@@ -182,7 +205,7 @@ def test_the_steps_of_an_encoder_decoder_start_from_the_target(cli, pairs):
     assert "cross-attention" in [g["title"].split(": ")[-1].split(",")[0] for g in result["groups"]]
     status, page, _ = cli("one step", "--model", pairs)
     assert status == 0
-    assert "likeliest tokens after" in page
+    assert "Likeliest tokens after" in page
     refused(cli("one", "--model", pairs, "--target", "t" * 20), "expected at most 19")
     refused(cli("one", "--model", pairs, "--second", "two"), "a second text")
 

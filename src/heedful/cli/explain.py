@@ -93,6 +93,10 @@ Examples:
     help="Write the steps as a web page. Readers can type other texts, if the model is small.",
 )  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace an existing page or existing pictures.")
+@click.option("--step", metavar="NAME", help="Show only this step, in full, such as scores.")
+@click.option(
+    "--all", "every", is_flag=True, help="With --model: show all steps instead of a summary."
+)
 @opening_options()
 @json_option
 def explain(
@@ -106,6 +110,8 @@ def explain(
     suffix: str,
     html: Path | None,
     overwrite: bool,
+    step: str | None,
+    every: bool,
     as_json: bool,
     opening: dict[str, Any],
     **options: Any,
@@ -130,6 +136,8 @@ def explain(
     if html is not None:
         refuse("cannot be combined with --html.", query=query, pictures=pictures, json=as_json)
         check_page(html, overwrite)
+    if every or as_json or html is not None:
+        refuse("cannot be combined with --all, --json or --html, which have all steps.", step=step)
     if text is file is model is None and html is not None:
         from heedful.text.example_texts import SENTENCE
 
@@ -145,14 +153,17 @@ def explain(
     if html is not None:
         _write_page(html, explanation, words, opened, passed)
         return
-    positions = None if query is None else explanation.positions_of(query)
+    positions = None
+    if query is not None:
+        positions = explanation.positions_of(query)
+        explanation = explanation.of_token(positions[0])
     paths = [] if pictures is None else _draw(explanation, pictures, suffix, overwrite, positions)
     if as_json:
         from heedful.views.walk.page_data import as_data
 
         click.echo(json.dumps(as_data(explanation, positions)))
         return
-    _show(explanation, positions, model is None)
+    _show(explanation, model is None, step, every)
     for path in paths:
         click.echo(path)
 
@@ -206,18 +217,20 @@ def _explain_model(
     return opened, explain_gpt(opened.model, ids, pieces=opened.pieces, **selection)
 
 
-def _show(explanation: Explanation, positions: list[int] | None, is_variant: bool) -> None:
+def _show(explanation: Explanation, is_variant: bool, step: str | None, every: bool) -> None:
     from rich.text import Text
 
     from heedful.views.terminal import console
-    from heedful.views.walk.terminal_pages import show
-    from heedful.views.walk.token_trace import show_token
+    from heedful.views.walk.summary import Summary
+    from heedful.views.walk.terminal_pages import Page
+    from heedful.views.walk.token_trace import TokenPage
 
     screen = console()
-    if positions is not None:
-        show_token(screen, explanation, positions)
+    page = Page if explanation.query is None else TokenPage
+    page = page if is_variant or step or every else Summary
+    page(screen, explanation, step).print_walk()
+    if step or explanation.query is not None:
         return
-    show(screen, explanation)
     screen.print()
     screen.print(
         Text(_hint(explanation, is_variant), "dim"), no_wrap=True, overflow="ellipsis", crop=True
@@ -225,13 +238,12 @@ def _show(explanation: Explanation, positions: list[int] | None, is_variant: boo
 
 
 def _hint(explanation: Explanation, is_variant: bool) -> str:
-    position = min(1, len(explanation.tokens) - 1)
     if is_variant:
         current = explanation.title.partition(":")[0]
         others = ", ".join(variant for variant in VARIANTS if variant != current)
+        position = min(1, len(explanation.tokens) - 1)
         return f"More: --query @{position}; --variant {others}"
-    deeper = f", --layer {explanation.layers - 1}" if explanation.layers > 1 else ""
-    return f"More: --query @{position} follows a token{deeper}, --pictures DIR, --json"
+    return "More: --step scores shows that step in full, --all every step; --json"
 
 
 def _draw(

@@ -15,7 +15,7 @@ from heedful.explain.stage_types import Section, Stage
 from heedful.layers import FeedForward, GatedFeedForward, PostNormBlock, PostNormDecoderBlock
 
 NORMED = "Each token's vector, normalised"
-WEIGHTS_NOTE = "These learned weights turn each token's vector into a query, a key and a value."
+WEIGHTS_NOTE = "These weights turn each token's vector into a query, a key and a value."
 
 
 def block_sections(

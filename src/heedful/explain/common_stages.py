@@ -33,7 +33,7 @@ def lookup_stage(
 
 def position_stage(positions: Tensor, count: int) -> Stage:
     """Return the stage of learned positions, (N, width)."""
-    sentence = "The learned vector of each token's position."
+    sentence = "Each position's row of the position table."
     rows, formula = positions[:count].detach(), "positions = table[position]"
     return lookup_stage("positions", rows, formula, sentence, torch.arange(count),
                         rule="rows by position", constants={"table": rows})  # fmt: skip

@@ -39,7 +39,7 @@ from heedful.models.seq2seq import Seq2Seq
 from heedful.ops.indexing import check_index
 
 Pieces = Callable[[Iterable[int]], Sequence[str]]
-LEARNED = "All vectors and weights come from the trained model."
+ORIGIN = "All vectors and weights come from the model."
 ORDERS = {
     "post": "Each residual sum is followed by a norm (post-norm), as in document 004 (Zhang) and "
     "in Vaswani et al. (2017).",
@@ -198,7 +198,7 @@ def _common_fields(
     heads = f"{config.heads} head{'s'[: config.heads > 1]}"
     return {
         "title": f"{kind}: {blocks} of {heads}, width {config.width}",
-        "notes": (LEARNED, ORDERS[getattr(config, "norm_order", "post")]),
+        "notes": (ORIGIN, ORDERS[getattr(config, "norm_order", "post")]),
         "heads": config.heads,
         "head": head,
         "layers": max(layers),
@@ -362,7 +362,7 @@ def _convolved(embeddings: Stage, convolution: ShortConvolution) -> list[Stage]:
         "before", convolution.sum_of_previous(x[None])[0] + 0.0,  # turns −0 into 0
         f"before = Σ weights[i] · embeddings[{'i tokens' if reach > 1 else 'a token'} back]",
         f"A short convolution: {'the sum of ' * (reach > 1)}the {vectors} before, each number "
-        "multiplied by a learned weight.", "tokens", number_formula=number_formula,
+        "multiplied by a weight of the model.", "tokens", number_formula=number_formula,
         rule="convolution", constants={"weights": torch.stack(weights)}, origin=lambda: embeddings,
     )  # fmt: skip
     sentence = "The token's vector plus the result of the short convolution."

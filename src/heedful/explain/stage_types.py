@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from torch import Tensor
 
 from heedful.errors import ArgumentError
+from heedful.token_names import distinct
 
 Part: TypeAlias = Callable[[Sequence[int], Sequence[int]], Tensor]
 
@@ -182,7 +183,8 @@ class Explanation:
     explain the origin of the numbers. Views show the head `head` of `heads` and the block `layer`
     of `layers`. `vocabulary` has the label of each id of a model. `answers` are the model's
     predictions. `predicted` names the predictions in headings, such as "tokens after". `missing` is
-    a message for the reader if there are no predictions.
+    a message for the reader if there are no predictions. `query` is the position of the token whose
+    row is written out; None for a default.
     """
 
     title: str
@@ -198,6 +200,20 @@ class Explanation:
     predicted: str = ""
     answers: tuple[Answer, ...] = ()
     missing: str = ""
+    query: int | None = None
+
+    @property
+    def row(self) -> int:
+        """The selected row: `query`, or else that of the last answer, or else the second."""
+        if self.query is not None:
+            return self.query
+        return self.answers[-1].position if self.answers else min(1, len(self.tokens) - 1)
+
+    def of_token(self, position: int) -> Explanation:
+        """Return the walk with the row of this token selected, and only its prediction."""
+        answer = self.answer(position)
+        answers = () if answer is None else (answer,)
+        return replace(self, query=position, answers=answers)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -205,9 +221,13 @@ class Explanation:
         return tuple(stage for section in self.sections for stage in section.stages)
 
     def labels(self, kind: str) -> Sequence[str]:
-        """Return the labels along an axis, such as "tokens"; empty for "width" and "id"."""
-        names = {"tokens": self.tokens, "memory": self.memory, "vocabulary": self.vocabulary}
-        return names.get(kind, ())
+        """Return the labels along an axis; empty for "width" and "id".
+
+        Labels of "tokens" and "memory" are distinct.
+        """
+        if kind == "vocabulary":
+            return self.vocabulary
+        return distinct({"tokens": self.tokens, "memory": self.memory}.get(kind, ()))
 
     def answer(self, position: int) -> Answer | None:
         """Return the prediction at a position, or None if the model predicts no tokens."""
@@ -226,6 +246,8 @@ class Explanation:
         Raises:
             ArgumentError: the text lacks the word or the position.
         """
+        if word in self.labels("tokens"):
+            return [self.labels("tokens").index(word)]
         for normalise in (str, _bare, lambda token: _bare(token).casefold()):
             key = normalise(word)
             matches = [n for n, token in enumerate(self.tokens) if normalise(token) == key]

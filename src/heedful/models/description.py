@@ -31,6 +31,13 @@ from heedful.models.seq2seq import Seq2Seq
 Size: TypeAlias = int | str  # a number, or a letter for a size that depends on the batch
 Shape: TypeAlias = tuple[Size, ...]
 IDS: Shape = ("B", "N")
+DERIVED: dict[str, Callable[[Any], Any]] = {  # values of settings that are None
+    "kv_heads": lambda config: config.heads,
+    "head_width": lambda config: config.width // config.heads,
+    "hidden": lambda config: 4 * config.width,
+    "feed_bias": lambda config: config.bias,
+    "decoder_layers": lambda config: config.layers,
+}
 
 
 class Setting(NamedTuple):
@@ -266,6 +273,8 @@ def _settings(config: Configuration, prefix: str = "") -> Iterator[Setting]:
     """Yield a setting for each field; the fields of nested configurations have dotted names."""
     for field in dataclasses.fields(config):
         value, name = getattr(config, field.name), prefix + field.name
+        if value is None and name in DERIVED:
+            value = DERIVED[name](config)
         if isinstance(value, Configuration):
             yield from _settings(value, f"{name}.")
         else:

@@ -17,6 +17,8 @@ from itertools import groupby
 from matplotlib import font_manager
 from rich.cells import cell_len as columns  # 2 for a wide character, 0 for a combining one
 
+from heedful.token_names import DIGITS
+
 # DejaVu Sans is part of matplotlib. The others are part of Linux, macOS or Windows, for scripts
 # that DejaVu Sans lacks. Colour emoji fonts are left out, since matplotlib cannot draw them.
 FAMILIES = (
@@ -36,7 +38,6 @@ SIGNS = {  # a different sign for each kind of white space
     "\u00a0": "⍽",
     "\u3000": "▭",
 }
-DIGITS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 UNKNOWN = "□"  # for a character without a glyph
 LONGEST = 12  # columns of a label
 SEPARATORS = {"[SEP]", "</s>", "<sep>", "<|endoftext|>", "<eos>", "<|end_of_text|>"}

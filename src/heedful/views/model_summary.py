@@ -82,7 +82,7 @@ def _wrapped(console: Console, words: str, indent: int, style: str = "dim") -> I
 
 def _value(value: Any) -> str:
     if value is None:
-        return "–"
+        return "none"
     if isinstance(value, list):
         return ", ".join(map(_value, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

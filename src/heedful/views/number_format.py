@@ -199,16 +199,21 @@ def bar(share: float, cells: int) -> str:
 
 
 def products(left: Sequence[float], right: Sequence[float], room: int) -> str:
-    """Write out a sum of products; if the sum does not fit, write its first terms and its last.
+    """Write out a sum of products without terms that are 0 or would be displayed as 0.
 
-    >>> products([0.55, 0.87], [0.43, 0.15], 40)
+    If the sum does not fit, its first terms and its last are written.
+
+    >>> products([0.55, 0.0, 0.87], [0.43, 0.2, 0.15], 40)
     '0.55×0.43 + 0.87×0.15'
     >>> products([1.0] * 9, [0.25] * 9, 40)
     '1.00×0.25 + 1.00×0.25 + … + 1.00×0.25'
     """
     first, second = formatter(left[:99]), formatter(right[:99])
-    terms = [f"{first(a)}×{second(b)}" for a, b in zip(left, right, strict=True)]
-    full = " + ".join(terms) if len(terms) < 99 else ""
+    pairs = [(a, b, first(a), second(b)) for a, b in zip(left, right, strict=True) if a and b]
+    terms = [f"{a}×{b}" for _, _, a, b in pairs if float(a) and float(b)]
+    if not terms:
+        return "…" if pairs else "0"
+    full = " + ".join([*terms, *["…"] * (len(terms) < len(pairs))]) if len(terms) < 99 else ""
     if full and len(full) <= room:
         return full
     count, room = 1, room - len(terms[-1]) - len(" + … + ")
@@ -223,22 +228,18 @@ class WorkedExample:
     def __init__(self, explanation: Explanation, section: Section) -> None:
         self.explanation, self.section = explanation, section
 
-    def example(self, stage: Stage, row: int, room: int) -> list[Text]:
-        """Write out the calculation of a row's first number, in lines of `room` cells if possible.
+    def example(self, stage: Stage, room: int) -> list[Text]:
+        """Write out a number of the walk's row, in lines of `room` cells if possible.
 
-        For logits and probabilities, the number is that of the likeliest token of the last answer.
+        It is the first number or, of logits and probabilities, that of the likeliest token.
         """
         is_weights = stage.kind == "weights"
         if stage.rows == "width" or not (stage.factors or stage.number_formula or is_weights):
             return []
         walk = self.explanation
-        head, heads, column = walk.head, walk.heads, 0
-        if stage.kind == "joined":  # the first column of the explanation's head
-            column = head * stage.shape[-1] // heads
-        if stage.columns == "vocabulary":
-            answer = walk.answers[-1] if walk.answers else walk.answer(row)
-            column = answer.likeliest[0].id if answer else 0
-            row = answer.position if answer else row
+        head, heads = walk.head, walk.heads
+        row = walk.row if stage.rows == "tokens" else min(1, stage.shape[-2] - 1)
+        column = self._first_column(stage, row)
         names = walk.labels(stage.columns)
         name = visible(walk.labels(stage.rows)[row])
         name += f" → {visible(names[column])}" if names else f", number {column}"
@@ -248,7 +249,7 @@ class WorkedExample:
         narrow = room < NARROW
         remaining = room - len(total) - (0 if narrow else cell_len(name))
         if is_weights:
-            calculation = self._softmax(stage, row, remaining)
+            calculation = self._softmax(stage, row, column, remaining)
         elif stage.factors is not None:
             calculation = self.sum_of(stage, row, column, remaining)
         else:
@@ -263,18 +264,29 @@ class WorkedExample:
         last = "" if bias is None else f" + {_bracketed(bias)}"
         return products(left.tolist(), right.tolist(), room - len(last)) + last
 
-    def _softmax(self, weights: Stage, row: int, room: int) -> str:
-        logits, walk = self.section.stage_before(weights), self.explanation
-        columns = range(min(logits.shape[-1], POWERS))
-        scores = logits.of_head(walk.head, walk.heads, [row], columns)[0].tolist()
-        powers = [f"e^{score:.4f}" for score in scores if math.isfinite(score)]
-        if not powers or not math.isfinite(scores[0]):  # the first key is outside the window
-            return "0 / (…)"
-        full = f"{powers[0]} / ({' + '.join(powers)})"
-        if logits.shape[-1] <= POWERS and len(full) <= room:
+    def _first_column(self, stage: Stage, row: int) -> int:
+        if stage.kind == "joined":  # the first column of the explanation's head
+            return self.explanation.head * stage.shape[-1] // self.explanation.heads
+        if stage.columns == "vocabulary":
+            answer = self.explanation.answer(row)
+            return answer.likeliest[0].id if answer else 0
+        scores = self._logits(stage, row) if stage.kind == "weights" else []
+        return next((i for i, score in enumerate(scores) if math.isfinite(score)), 0)
+
+    def _logits(self, weights: Stage, row: int) -> list[float]:
+        """Return the numbers of which a row of weights is the softmax."""
+        stage, walk = self.section.stage_before(weights), self.explanation
+        return stage.of_head(walk.head, walk.heads, [row], range(stage.shape[-1]))[0].tolist()
+
+    def _softmax(self, weights: Stage, row: int, column: int, room: int) -> str:
+        logits = self._logits(weights, row)
+        power = f"e^{logits[column]:.4f}"
+        powers = [f"e^{score:.4f}" for score in logits if math.isfinite(score)]
+        full = f"{power} / ({' + '.join(powers)})" if powers else "0"
+        if len(powers) <= POWERS and len(full) <= room:
             return full
-        count = max(1, (room - len(powers[0]) - 9) // (len(powers[0]) + 3))
-        return f"{powers[0]} / ({' + '.join(powers[:count])} + …)"
+        count = max(1, (room - len(power) - 9) // (len(power) + 3))
+        return f"{power} / ({' + '.join(powers[:count])} + …)"
 
 
 def fill_formula(template: Formula) -> str:

@@ -131,10 +131,14 @@ def _cell(weight: float, is_visible: bool, coloured: bool) -> tuple[str, Style]:
 def fit(label: str, width: int, left: bool = False) -> str:
     """Pad a label to `width` cells, right-aligned unless `left`, or cut it with an ellipsis.
 
-    >>> fit("journey", 5), fit("one", 5), fit("注意力机制", 6)
-    ('jour…', '  one', '注意… ')
+    The small digits of a repeated token are not cut.
+
+    >>> fit("journey", 5), fit("one", 5), fit("注意力机制", 6), fit("journey₁₂", 6)
+    ('jour…', '  one', '注意… ', 'jou…₁₂')
     """
     if cell_len(label) > width:
+        if 0 < (digits := len(label) - len(label.rstrip("₀₁₂₃₄₅₆₇₈₉"))) < width:
+            return fit(label[:-digits], width - digits) + label[-digits:]
         return set_cell_size(set_cell_size(label, width - 1).rstrip() + "…", width)
     space = " " * (width - cell_len(label))
     return label + space if left else space + label

@@ -1,27 +1,32 @@
 import io
+import itertools
 import re
 from functools import partial
 
 import pytest
+import torch
 from explained_models import walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from heedful.errors import ArgumentError
 from heedful.explain import VARIANTS, explain
-from heedful.views.walk.terminal_pages import show
-from heedful.views.walk.token_trace import show_token
+from heedful.models import GPT, GPTConfig
+from heedful.views.walk.summary import Summary
+from heedful.views.walk.terminal_pages import Page
+from heedful.views.walk.token_trace import TokenPage
 
 SENTENCE = "Your journey starts with one step"
 
 
-def printed(explanation, width=80, query=None, **terminal):
-    screen = Console(file=io.StringIO(), width=width, highlight=False, **terminal)
-    if query is None:
-        show(screen, explanation)
-    else:
-        show_token(screen, explanation, explanation.positions_of(query))
+def printed(explanation, width=80, query=None, page=None, step=None):
+    screen = Console(file=io.StringIO(), width=width, highlight=False)
+    if query is not None:
+        explanation = explanation.of_token(explanation.positions_of(query)[0])
+    page = page or (Page if query is None else TokenPage)
+    page(screen, explanation, step).print_walk()
     return screen.file.getvalue()
 
 
@@ -142,6 +147,9 @@ def test_the_page_of_a_token_shows_the_numbers_of_the_stages(variant):
     values = explanation.stage("embeddings" if variant == "simple" else "value")
     lines = section(text, "context")
     for m, token in enumerate(tokens):
+        if not weights[m]:
+            assert not any(re.match(rf"\s*{token}\s", line) for line in lines)
+            continue
         line = next(line for line in lines if re.match(rf"\s*{token}\s", line))
         weight, *numbers = [float(number) for number in re.findall(NUMBER, line)]
         assert weight == pytest.approx(weights[m], abs=5.1e-5)
@@ -161,7 +169,7 @@ def test_the_page_of_a_gpt_ends_with_the_likeliest_next_tokens(query):
     words = section(printed(explanation, query=query), "likeliest tokens after")
     listed = [line.split() for line in words[:10]]
     names = [explanation.vocabulary[n] for n in shares.topk(10).indices]
-    assert [name.rstrip("…") for name, *_ in listed] == [name[:11] for name in names]
+    assert [name for name, *_ in listed] == names
     assert [float(share) for _, share, *_ in listed] == pytest.approx(
         shares.topk(10).values.tolist(), abs=5.1e-5
     )
@@ -186,3 +194,82 @@ def test_every_sum_on_one_line_of_a_page_is_right():
     for first, sign, second, total in sums:
         result = float(first) + float(second) if sign == "+" else float(first) / float(second)
         assert result == pytest.approx(float(total), abs=2e-4)
+
+
+@pytest.mark.parametrize("query", [None, "and"])
+@pytest.mark.parametrize(("kind", "default"), [("gpt", 6), ("bert", 4), ("seq2seq", 6)])
+def test_the_written_out_probability_is_that_of_the_selected_token(kind, default, query):
+    explanation = walk(kind)
+    place = default if query is None else explanation.tokens.index(query)
+    logits, shares = (explanation.stage(n).numbers()[place] for n in ("logits", "probabilities"))
+    text = printed(explanation, 200, query)
+    expected = (explanation.labels("tokens")[place], explanation.vocabulary[shares.argmax()])
+    for name, numbers in (("logits", logits), ("probabilities", shares)):
+        line = next(line for line in section(text, name) if "→" in line)
+        token, likely, total = re.fullmatch(r"\s*(\S+) → (\S+): .* = (\S+)", line).groups()
+        assert (token, likely) == expected
+        assert float(total) == pytest.approx(float(numbers[shares.argmax()]), abs=6e-5)
+    assert f"{explanation.tokens[place]} @{place}" in text
+
+
+def test_written_out_sums_have_only_the_terms_that_are_not_masked():
+    explanation = explain(SENTENCE, "causal")
+    for place in range(6):
+        text = printed(explanation.of_token(place), 200)
+        line = next(line for line in section(text, "context") if "number 0" in line)
+        assert line.count("×") == place + 1
+
+
+def test_repeated_tokens_have_their_positions():
+    text = printed(explain("the cat and the dog"), 100)
+    lines = [line.split() for line in text.splitlines()]
+    assert ["the₀", "cat", "and", "the₃", "dog"] in lines
+    assert "cat → the₀: " in text
+
+
+@pytest.mark.parametrize("query", [None, "read"])
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_summary_has_the_weights_and_the_likeliest_tokens_of_the_selected_token(kind, query):
+    explanation = walk(kind, 5, layer=1, head=2)
+    text = printed(explanation, 80, query, Summary)
+    assert max(map(cell_len, text.splitlines())) <= 80
+    assert len(text.splitlines()) <= (60 if kind != "seq2seq" else 90)
+    place = explanation.row if query is None else explanation.tokens.index(query)
+    attention = [s for s in explanation.sections if s.kind.endswith("attention")]
+    for part in attention:
+        if part.side == "encoder":
+            continue
+        weights = part.stage("weights").of_head(2, 4, [place], range(3))[0].tolist()
+        below = text[text.index(part.title) :]
+        below = below[below.index("weights = softmax") :].splitlines()[2:]
+        for line, weight in zip(below, weights, strict=False):
+            assert float(line.split()[1]) == pytest.approx(weight, abs=5.1e-5)
+    likely = explanation.answer(place).likeliest[0]
+    assert likely.token[:11] in text[text.index("── Likeliest") :]
+
+
+def test_a_summary_has_the_change_of_the_selected_token_by_each_part():
+    explanation = walk("gpt", 5, layer=1)
+    torch.manual_seed(7)
+    model = GPT(GPTConfig(vocabulary=19, context_length=400, width=24, heads=4, layers=3)).eval()
+    with torch.inference_mode():
+        _, states = model(torch.arange(5)[None])
+        block, rest = model.blocks[1], {"rotary": (model.cosines[:5], model.sines[:5])}
+        middle = states[1] + block.attend(block.attend_norm(states[1]), causal=True, **rest)
+        last = model.blocks[2](states[2], causal=True, **rest)
+    path = [state[0, 4] for state in (states[0], states[1], middle, states[2], last)]
+    expected = [float((b - a).norm() / a.norm()) for a, b in itertools.pairwise(path)]
+    text = printed(explanation, page=Summary)
+    lines = text[text.index("── Change of") :].splitlines()[1:5]
+    assert [float(re.search(r"\d\.\d+", line)[0]) for line in lines] == pytest.approx(
+        expected, abs=6e-5
+    )
+
+
+def test_a_step_is_printed_alone():
+    explanation = walk("gpt", 5)
+    text = printed(explanation, step="normed")
+    titles = [line.split()[0] for line in text.splitlines() if re.search(r"\d+ × \d+$", line)]
+    assert titles == ["normed", "normed"]  # of attention and of feed-forward
+    with pytest.raises(ArgumentError, match=r"'nomed'; expected one of ids, embeddings, normed, "):
+        printed(explanation, step="nomed")

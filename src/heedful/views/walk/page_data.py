@@ -239,16 +239,15 @@ def as_data(walk: Explanation, places: Sequence[int] | None = None) -> dict[str,
         places: positions of a token. If not None, steps with a row per query contain only the row
             of the first of these positions.
     """
-    data = summary(walk)
-    row, answers = None, walk.answers
     if places is not None:
-        row = places[0]
-        data["query"] = {"token": walk.tokens[row], "place": row, "places": list(places)}
-        answer = walk.answer(row)
-        answers = () if answer is None else (answer,)
+        walk = walk.of_token(places[0])
+    data = summary(walk)
+    if places is not None:
+        token = {"token": walk.tokens[walk.row], "place": walk.row, "places": list(places)}
+        data["query"] = token
     if walk.vocabulary:
         data |= {"asked": walk.predicted, "missing": walk.missing}
-        data["answers"] = [_answer(walk, answer) for answer in answers]
+        data["answers"] = [_answer(walk, answer) for answer in walk.answers]
     data["groups"] = [
         {
             "title": section.title,
@@ -261,7 +260,7 @@ def as_data(walk: Explanation, places: Sequence[int] | None = None) -> dict[str,
     return {
         **data,
         "steps": [
-            {"group": number, **_step(walk, section, stage, row)}
+            {"group": number, **_step(walk, section, stage)}
             for number, section in enumerate(walk.sections)
             for stage in section.stages
         ],
@@ -270,7 +269,7 @@ def as_data(walk: Explanation, places: Sequence[int] | None = None) -> dict[str,
 
 def summary(walk: Explanation) -> dict[str, Any]:
     """Return the title, notes, tokens and sizes of a walk."""
-    names = ("title", "notes", "tokens", "memory", "layers", "layer", "heads", "head")
+    names = ("title", "notes", "tokens", "memory", "layers", "layer", "heads", "head", "row")
     return {name: getattr(walk, name) for name in names}
 
 
@@ -288,18 +287,18 @@ def _answer(walk: Explanation, answer: Answer) -> dict[str, Any]:
     }
 
 
-def _step(walk: Explanation, section: Section, stage: Stage, row: int | None) -> dict[str, Any]:
+def _step(walk: Explanation, section: Section, stage: Stage) -> dict[str, Any]:
     """Return a step with its numbers; `indices` are their rows and columns."""
     rows, columns = (range(size) for size in stage.shape[-2:])
-    if row is not None and has_query_rows(stage):
-        rows = range(row, row + 1)
+    if walk.query is not None and has_query_rows(stage):
+        rows = range(walk.row, walk.row + 1)
     size = _heads(stage) * len(rows) * len(columns)
     whole = size <= (TABLE if stage.rows == "width" else WHOLE)
     chosen = (rows, columns) if whole else (_corner(rows), _corner(columns))
     step = {
         **stage_summary(stage),
         "factors": [factor.name for factor in stage.factors or ()],
-        "written_out": _written_out(walk, section, stage, row),
+        "written_out": _written_out(walk, section, stage),
         "whole": whole and len(rows) == stage.shape[-2],
         "indices": [list(part) for part in chosen],
         "numbers": _finite(stage.part(*chosen).tolist()),
@@ -309,10 +308,8 @@ def _step(walk: Explanation, section: Section, stage: Stage, row: int | None) ->
     return step
 
 
-def _written_out(walk: Explanation, section: Section, stage: Stage, row: int | None) -> str | None:
-    if row is None or stage.rows != "tokens":
-        row = min(1, stage.shape[-2] - 1)
-    lines = WorkedExample(walk, section).example(stage, row, ROOM)
+def _written_out(walk: Explanation, section: Section, stage: Stage) -> str | None:
+    lines = WorkedExample(walk, section).example(stage, ROOM)
     return "".join(line.plain for line in lines) or None
 
 

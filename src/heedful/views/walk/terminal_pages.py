@@ -12,8 +12,10 @@ from functools import partial
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
+from heedful.errors import ArgumentError
 from heedful.explain import Answer, Explanation, Section, Stage
 from heedful.views.model_summary import shape_text
 from heedful.views.number_format import (
@@ -28,24 +30,14 @@ from heedful.views.number_format import (
     shade,
     visible,
 )
-from heedful.views.terminal import fit
+from heedful.views.terminal import fit, flow, table
 
 MARGIN, WIDEST = 3, 130
 WIDE = 100  # cells; from this width on, matrices of one step stand side by side
-MANY, BETWEEN = 40, 3  # maximum number of tokens in a list; cells between two of them
+MANY = 40  # maximum number of tokens in a list
+LONGEST, BARS = 24, 40  # maximum cells of a label, and of a bar
 ROWS, TABLE = 7, 5  # rows shown of activations and of weight matrices in the walk of a model
 FEW = 3  # maximum number of answers that are shown in full
-
-
-def show(screen: Console, explanation: Explanation) -> None:
-    """Print every step of an explanation, for all tokens."""
-    page = Page(screen, explanation)
-    page.print_header()
-    for section in explanation.sections:
-        page.begin_section(section)
-        for stages in by_step(section.stages):
-            page.print_stages(*stages)
-    page.print_answers(explanation.answers)
 
 
 def by_step(stages: Sequence[Stage]) -> Iterator[list[Stage]]:
@@ -62,18 +54,38 @@ def has_query_rows(stage: Stage) -> bool:
 class Page:
     """Prints the steps of an explanation on a console.
 
-    `query` is the position of the token whose steps are printed; None prints those of all tokens.
-    Only the explained head is shown; the walk of a variant also has the weights of all other heads.
+    `step` is the name of the only stages to print; None prints all. Only the explained head is
+    shown; the walk of a variant also has the weights of all other heads.
     """
 
-    def __init__(self, screen: Console, explanation: Explanation, query: int | None = None) -> None:
-        self.screen, self.explanation, self.query = screen, explanation, query
+    most = MANY  # tokens in a list
+    notes: int | None = None  # number of notes below the title; None: all
+
+    def __init__(self, screen: Console, explanation: Explanation, step: str | None = None) -> None:
+        names = dict.fromkeys(stage.name for stage in explanation.stages)
+        if step is not None and step not in names:
+            raise ArgumentError(f"no step {step!r}", expected=f"one of {', '.join(names)}")
+        self.screen, self.explanation, self.step = screen, explanation, step
         self.coloured = screen.color_system is not None and not screen.no_color
         self.room = max(20, min(screen.width, WIDEST) - MARGIN)
         self.is_model = len(explanation.sections) > 1
         self.section = explanation.sections[0]
         self.worked_example = WorkedExample(explanation, self.section)
-        self._number = itertools.count(1)
+        self._number: Iterator[int | str] = itertools.count(1)
+        if step is not None:
+            self._number = itertools.repeat("")
+
+    def print_walk(self) -> None:
+        """Print the steps of all sections and the answers, or the stages named `step`."""
+        self.print_header()
+        for section in self.explanation.sections:
+            stages = [stage for stage in section.stages if self.step in (None, stage.name)]
+            if stages:
+                self.begin_section(section)
+            for group in by_step(stages):
+                self.print_stages(*group)
+        if self.step is None:
+            self.print_answers(self.explanation.answers)
 
     def print_header(self) -> None:
         """Print the title, the chosen layer and head, the notes, and a variant's tokens."""
@@ -82,21 +94,28 @@ class Page:
         self.screen.print()
         parts = ((f"· {name}", "bold"), (f"  {subtitle}", "dim"))
         self.write("heedful explain ", "bold", *parts, margin=0)
-        hints = []
+        chosen = {}
+        if self.is_model or walk.query is not None:
+            token = walk.tokens[walk.row]
+            chosen["--query"] = f"token {visible(token)} @{walk.row}"
+            others = [f"@{n}" for n, t in enumerate(walk.tokens) if t == token and n != walk.row]
+            if others:
+                chosen["--query"] += f" (also {', '.join(others[:5])}{', …' * (len(others) > 5)})"
         if walk.layers > 1:
-            hints.append(f"Layer {walk.layer} of {walk.layers} in full; --layer selects another.")
+            chosen["--layer"] = f"layer {walk.layer} of {walk.layers}"
         if walk.heads > 1:
-            hints.append(f"Head {walk.head} of {walk.heads}; --head selects another.")
-        if hints:
-            self.write(" ".join(hints), margin=0)
-        for note in walk.notes:
+            chosen["--head"] = f"head {walk.head} of {walk.heads}"
+        if chosen:
+            text = f"{', '.join(chosen.values())}: {', '.join(chosen)}."
+            self.write(text[0].upper() + text[1:], margin=0)
+        for note in walk.notes[: self.notes] if self.step is None else ():
             self.write(note, "dim", margin=0)
-        if self.is_model:
+        if self.is_model or self.step is not None:
             return
         for name, tokens in (("tokens", walk.tokens), ("tokens of the memory", walk.memory)):
             if tokens:
                 self._print_head(name, f"{len(tokens):,}")
-                self._print_tokens(tokens, self.query if tokens is walk.tokens else None)
+                self._print_tokens(tokens)
 
     def begin_section(self, section: Section) -> None:
         """Begin a section, with a heading in the walk of a model."""
@@ -128,16 +147,21 @@ class Page:
         walk = self.explanation
         if len(answers) > FEW:
             self._print_head(f"likeliest {walk.predicted} each token", f"{len(answers):,}")
-            for i in _listed(len(answers)):
-                self._print_line(Text("…", "dim") if i is None else self._answer_line(answers[i]))
-            answers = answers[-1:]
+            for i in _listed(len(answers), self.most):
+                answer = None if i is None else answers[i]
+                likely = () if answer is None else answer.likeliest[:FEW]
+                words = (f"{visible(name)} {100 * share:.1f} %" for name, _, share in likely)
+                token = "…" if answer is None else visible(walk.tokens[answer.position])
+                position = "" if answer is None else str(answer.position)
+                text = (f"{position:>4} ", "dim"), (fit(token, 8), "bold"), "  ", "   ".join(words)
+                self._print_line(Text.assemble(*text))
+            answers = answers[-1:] if self.most == MANY else ()
         for answer in answers:
             token = visible(walk.tokens[answer.position])
             title = f"likeliest {walk.predicted} {token} @{answer.position}"
             self._print_head(title, f"{len(answer.likeliest)} of {len(walk.vocabulary):,}")
             labels = Labels([candidate.token for candidate in answer.likeliest])
-            self._print_bars([candidate.probability for candidate in answer.likeliest], labels)
-            self.write("The longest bar is the largest probability.", "dim")
+            self.print_bars([candidate.probability for candidate in answer.likeliest], labels)
         if walk.missing:
             self.screen.print()
             self.write(walk.missing)
@@ -154,10 +178,7 @@ class Page:
         """Print token ids as a list, or a block as one line; return False for any other stage."""
         if stage.columns == "id":
             self._print_head("tokens and their ids", f"{stage.shape[0]:,}")
-            indices = [index for index in _listed(stage.shape[0]) if index is not None]
-            ids = dict(zip(indices, stage.part(indices, [0])[:, 0].tolist(), strict=True))
-            query = self.query if stage.rows == "tokens" else None
-            self._print_tokens(self.explanation.labels(stage.rows), query, ids)
+            self.print_ids(stage)
         elif self.section.kind == "blocks":
             shape = " × ".join(f"{size:,}" for size in stage.shape)
             text = Text.assemble((stage.name, "bold"), (f"  {shape}", "dim"), f"  {stage.sentence}")
@@ -166,19 +187,23 @@ class Page:
                 self._print_line(Text.assemble((number if not i else "   ", "dim"), line), 0)
         return stage.columns == "id" or self.section.kind == "blocks"
 
-    def _answer_line(self, answer: Answer) -> Text:
-        token = visible(self.explanation.tokens[answer.position])
-        words = [
-            f"{visible(candidate.token)} {100 * candidate.probability:.1f} %"
-            for candidate in answer.likeliest[:FEW]
-        ]
-        return Text.assemble(
-            (f"{answer.position:>4} ", "dim"), (fit(token, 8), "bold"), "  ", "   ".join(words)
-        )
+    def print_ids(self, stage: Stage) -> None:
+        """Print tokens and their ids as a table, as `heedful tokenize` does."""
+        walk = self.explanation
+        tokens = walk.memory if stage.rows == "memory" else walk.tokens
+        columns = table(["position", "piece", "id"], [], numbers=[0, 2])
+        for i in _listed(len(tokens), self.most):
+            cells = (
+                (i, visible(tokens[i]), int(stage.part([i], [0])))
+                if i is not None
+                else ("", "…", "")
+            )
+            columns.add_row(*(Text(str(cell)) for cell in cells))
+        self.screen.print(Padding.indent(columns, MARGIN))
 
     def _row_limit(self, stage: Stage) -> int:
         """Return the maximum number of rows to show of a stage."""
-        if not self.is_model or stage.kind == "weights":
+        if not self.is_model or stage.kind == "weights" or self.step is not None:
             return FULL
         return TABLE if stage.rows == "width" else ROWS
 
@@ -195,10 +220,6 @@ class Page:
                 self.screen.print()
             for line in part:
                 self._print_line(line)
-
-    @property
-    def _row(self) -> int:
-        return self.query or 0
 
     def _print_head(self, name: str, shape: str) -> None:
         number = f"{next(self._number):>2} "
@@ -218,26 +239,15 @@ class Page:
         texts += [Text(" → ".join(map(shape_text, chain))) for chain in chains]
         sentences = dict.fromkeys(stage.sentence for stage in stages)
         texts += [Text(sentence) for sentence in sentences if sentence]
-        if self.coloured and stages[0].kind == "weights" and self.query is None:
+        if self.coloured and stages[0].kind == "weights" and self.explanation.query is None:
             texts.append(Text("Brighter cells are larger weights.", "dim"))
         return [line for text in texts for line in self._wrapped(text, room)]
 
-    def _print_tokens(
-        self, tokens: Sequence[str], query: int | None, ids: dict[int, int] | None = None
-    ) -> None:
-        lines = [Text()]
-        for index in _listed(len(tokens)):
-            item = Text("…", "dim")
-            if index is not None:
-                style = "bold reverse" if index == query else "bold"
-                item = Text.assemble((f"{index} ", "dim"), (visible(tokens[index]), style))
-                item.append(f" {ids[index]}" if ids else "")
-            gap = " " * BETWEEN if lines[-1] else ""
-            if lines[-1].cell_len + len(gap) + item.cell_len > self.room and lines[-1]:
-                lines.append(Text())
-                gap = ""
-            lines[-1] = Text.assemble(lines[-1], gap, item)
-        self._print([part for line in lines for part in self._wrapped(line, self.room)])
+    def _print_tokens(self, tokens: Sequence[str]) -> None:
+        indices = _listed(len(tokens), self.most)
+        items = ("… " if i is None else f"{i} {visible(tokens[i])} " for i in indices)
+        for line in flow(items, self.room).splitlines():
+            self._print_line(Text(line.rstrip(), "bold"))
 
     def _print_line(self, line: Text, margin: int = MARGIN) -> None:
         padded = Text.assemble(" " * margin, line)
@@ -268,33 +278,32 @@ class Page:
         return stage.of_head(head, self.explanation.heads, rows, columns).tolist()
 
     def _example(self, stage: Stage, room: int) -> list[Text]:
-        row = min(1, stage.shape[-2] - 1) if self.query is None else self._row
-        lines = self.worked_example.example(stage, row, room)
+        lines = self.worked_example.example(stage, room)
         return [part for line in lines for part in self._wrapped(line, room)]
 
-    def _print_bars(self, numbers: Sequence[float], labels: Labels) -> None:
+    def print_bars(self, numbers: Sequence[float], labels: Labels) -> None:
         """Print a number and a bar per line; the largest number has the longest bar."""
         names = [labels(i) for i in range(len(numbers))]
         write, width, top = formatter(numbers), self._width(names), max(numbers) or 1.0
         cells = max(len(write(number)) for number in numbers)
-        room = min(60, self.room - width - 4 - cells)
+        room = min(BARS, self.room - width - 4 - cells)
         for name, number in zip(names, numbers, strict=True):
             style = shade(number / top)[0] if self.coloured else ""
             bar_text = (bar(number / top, room), style)
             self._print_item(name, width, fit(write(number), cells) + "  ", bar_text)
 
     def _width(self, labels: Sequence[str]) -> int:
-        return min(12, self.room // 3, max(map(cell_len, labels)))
+        return min(LONGEST, self.room // 3, max(map(cell_len, labels)))
 
     def _print_item(self, label: str, width: int, text: str, last: tuple[str, str]) -> None:
         self._print_line(Text.assemble((fit(label, width), "bold"), "  ", text, last))
 
 
-def _listed(count: int) -> list[int | None]:
+def _listed(count: int, most: int) -> list[int | None]:
     """Return the indices to list of `count` tokens; None stands for those left out."""
-    if count <= MANY:
+    if count <= most:
         return list(range(count))
-    return [*range(MANY // 2), None, *range(count - 5, count)]
+    return [*range(most // 2), None, *range(count - most // 6, count)]
 
 
 def _shape(stage: Stage) -> str:

@@ -4,46 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rich.console import Console
-
-from heedful.explain import Explanation, Stage
+from heedful.explain import Stage
 from heedful.views.number_format import FULL, Labels, corners, formatter
 from heedful.views.terminal import fit
-from heedful.views.walk.terminal_pages import Page, by_step, has_query_rows
+from heedful.views.walk.terminal_pages import Page, has_query_rows
 
-LARGEST = 12  # keys shown if there are more than `FULL`: those with the largest weights
-
-
-def show_token(screen: Console, explanation: Explanation, places: Sequence[int]) -> None:
-    """Print every step of an explanation for a single token, with its sums written out.
-
-    Args:
-        screen: the console to print on.
-        explanation: the explanation of a text.
-        places: the positions at which the token occurs; the steps of the first are printed.
-    """
-    page = TokenPage(screen, explanation, places[0])
-    page.print_header()
-    if len(places) > 1:
-        others = ", ".join(f"@{place}" for place in places[1:6]) + ("…" if len(places) > 6 else "")
-        page.write(f"This is the first of {len(places)} occurrences. The others: --query {others}.")
-    for section in explanation.sections:
-        page.begin_section(section)
-        for stages in by_step(section.stages):
-            queries = [stage for stage in stages if has_query_rows(stage)]
-            rest = [stage for stage in stages if not has_query_rows(stage)]
-            for stage in queries:
-                page.print_row(stage)
-            if len(rest) > 1:
-                page.print_stages(*rest)
-            elif rest:
-                page.print_row(*rest)
-    answer = explanation.answer(places[0])
-    page.print_answers(() if answer is None else (answer,))
+LARGEST = 12  # keys shown of a long text
 
 
 class TokenPage(Page):
-    """Prints the steps of an explanation for a single token."""
+    """Prints the steps of an explanation for its selected token."""
+
+    most_keys, largest = FULL, LARGEST  # keys shown: all, or those with the largest weights
+
+    def print_stages(self, *stages: Stage) -> None:
+        """Print the token's row of each stage, or keys and values side by side."""
+        rest = [stage for stage in stages if not has_query_rows(stage)]
+        for stage in stages:
+            if has_query_rows(stage) or len(rest) < 2:
+                self.print_row(stage)
+        if len(rest) > 1:
+            super().print_stages(*rest)
 
     def print_row(self, stage: Stage) -> None:
         """Print one step of the token."""
@@ -52,6 +33,10 @@ class TokenPage(Page):
         self._print_title(stage)
         self._print(self._words([stage], self.room))
         self.screen.print()
+        self.print_numbers(stage)
+
+    def print_numbers(self, stage: Stage) -> None:
+        """Print the numbers of the token's row."""
         if not has_query_rows(stage):
             self._print(self._matrices(stage)[0].lines(self.room, limit=self._row_limit(stage)))
         elif stage.columns in ("tokens", "memory"):
@@ -61,23 +46,23 @@ class TokenPage(Page):
         elif stage.factors and stage.shape[-1] <= LARGEST:
             self._print_products(stage, range(stage.shape[-1]), Labels(()))
         else:
-            self._print(self._matrices(stage)[0].lines(self.room, only=[self._row]))
+            self._print(self._matrices(stage)[0].lines(self.room, only=[self.explanation.row]))
             if example := self._example(stage, self.room):
                 self.screen.print()
                 self._print(example)
 
     def _numbers(self, stage: Stage, columns: Sequence[int]) -> list[float]:
         """Return numbers of the token's row."""
-        return self._part(stage, [self._row], columns, self.explanation.head)[0]
+        return self._part(stage, [self.explanation.row], columns, self.explanation.head)[0]
 
     def _keys(self) -> list[int]:
         """Return the keys to show: all, or those with the largest weights."""
         stage = self.section.stage("weights")
         count = stage.shape[-1]
-        if count <= FULL:
+        if count <= self.most_keys:
             return list(range(count))
         weights = self._numbers(stage, range(count))
-        return sorted(sorted(range(count), key=lambda m: -weights[m])[:LARGEST])
+        return sorted(sorted(range(count), key=lambda m: -weights[m])[: self.largest])
 
     def _print_keys(self, stage: Stage) -> None:
         """Print a line per key: a dot product, a changed score, or a weight with a bar."""
@@ -86,8 +71,7 @@ class TokenPage(Page):
         if stage.factors is not None:
             self._print_products(stage, keys, labels)
         elif stage.kind == "weights":
-            self._print_bars(self._numbers(stage, keys), Labels([labels(key) for key in keys]))
-            self.write("The longest bar is the largest weight.", "dim")
+            self.print_bars(self._numbers(stage, keys), Labels([labels(key) for key in keys]))
         else:
             self._print_diff(self.section.stage_before(stage), stage, keys, labels)
         omitted = stage.shape[-1] - len(keys)
@@ -99,14 +83,11 @@ class TokenPage(Page):
 
     def _print_products(self, stage: Stage, columns: Sequence[int], labels: Labels) -> None:
         numbers = self._numbers(stage, columns)
-        write, width = (
-            formatter(numbers),
-            self._width([labels(column) for column in columns]),
-        )
+        write, width = formatter(numbers), self._width([labels(column) for column in columns])
         for column, number in zip(columns, numbers, strict=True):
             total = f" = {write(number)}"
             room = self.room - width - 2 - len(total)
-            terms = self.worked_example.sum_of(stage, self._row, column, room)
+            terms = self.worked_example.sum_of(stage, self.explanation.row, column, room)
             self._print_item(labels(column), width, terms, (total, "bold"))
 
     def _print_diff(self, before: Stage, stage: Stage, keys: Sequence[int], labels: Labels) -> None:
@@ -121,9 +102,10 @@ class TokenPage(Page):
     def _print_sum(self, stage: Stage) -> None:
         """Print the context as a weighted sum of values."""
         weights, value = self.section.stage("weights"), (stage.factors or (stage, stage))[1]
-        keys = self._keys()
-        labels = Labels(self.explanation.labels(value.rows))
-        shares = self._numbers(weights, keys)
+        shares = self._numbers(weights, range(weights.shape[-1]))
+        keys = [key for key in self._keys() if shares[key]] or [0]
+        omitted = sum(share != 0 for share in shares) - len(keys)
+        labels, shares = Labels(self.explanation.labels(value.rows)), [shares[k] for k in keys]
         write, width = formatter(shares), self._width([labels(key) for key in keys])
         cells = max(len(write(share)) for share in shares)
         columns = corners(value.shape[-1], max(3, (self.room - width - cells - 9) // 9))
@@ -137,8 +119,8 @@ class TokenPage(Page):
             sign = "+ " if i else "  "
             text = f"{sign}{fit(write(share), cells)} × {_vector(vector, columns, form, wide)}"
             self._print_item(labels(key), width, text, ("", ""))
-        if len(keys) < value.shape[-2]:
-            self._print_item("…", width, f"+ … {value.shape[-2] - len(keys):,} others", ("", ""))
+        if omitted > 0:
+            self._print_item("…", width, f"+ … {omitted:,} others", ("", ""))
         text = " " * cells + "   = "
         self._print_item("", width, text, (_vector(total, columns, formatter(total), wide), "bold"))
 

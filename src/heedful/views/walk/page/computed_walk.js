@@ -48,7 +48,9 @@ export function walkOf(data, texts) {
   });
   const { tokens, memory } = texts;
   const list = steps(stages, data.section, data.sections, [], "", tokens);
-  return { ...data, tokens, memory, stages, cut: [], steps: list };
+  // A walk whose last token is selected selects the last token of other texts, too
+  const row = data.row + 1 === data.tokens?.length ? tokens.length - 1 : data.row;
+  return { ...data, tokens, memory, stages, row, cut: [], steps: list };
 }
 
 /** @template T @param {T[]} parts of the heads @param {number} head @param {number} heads @returns {T} */

@@ -73,7 +73,7 @@ function vectors(walk, stage, head, row) {
 /** @param {{state: State, walk: Walk, stage: Stage}} props */
 export function Plane({ state, walk, stage }) {
   const tokens = stage.axes[0] === "memory" ? walk.memory : walk.tokens;
-  const row = Math.min(state.position.value.row, tokens.length - 1);
+  const row = Math.min(state.selected().row, tokens.length - 1);
   const { points, path, labels } = vectors(walk, stage, state.currentHead.value, row);
   const raw = project(points, path);
   const [[left, right], [low, high]] = [0, 1].map((axis) =>

@@ -15,7 +15,7 @@ export class State {
     this.memory = signal(texts.memory); // the second text of cross-attention
     this.step = signal(0);
     this.head = signal(/** @type {number | null} */ (null));
-    this.position = signal(/** @type {{row: number, column: number}} */ ({ row: 1, column: 0 }));
+    this.position = signal(/** @type {{row: number, column: number} | null} */ (null));
     this.stage = signal(/** @type {Stage | null} */ (null)); // the matrix that was pointed at last
     this.stageHead = signal(/** @type {number | null} */ (null)); // the head of that matrix, if heads are side by side
     this.pinned = signal(false);
@@ -46,10 +46,15 @@ export class State {
     const pointed = this.stage.value;
     const stage = pointed && withInputs(stages).has(pointed) ? pointed : stages[0];
     if (!stage) return null;
-    const { row, column } = this.position.value;
+    const { row, column } = this.selected();
     const current = this.currentHead.value;
     const head = stage === pointed ? (this.stageHead.value ?? current) : current;
     return { stage, head, row: nearest(stage.rows, row), column: nearest(stage.columns, column) };
+  }
+
+  /** The row and column that are selected. */
+  selected() {
+    return this.position.value ?? { row: this.walk.value.row ?? 1, column: 0 };
   }
 
   /** Select a number. @param {Stage} stage @param {number} row @param {number} column @param {number | null} [head] */
@@ -98,7 +103,7 @@ export class State {
     if (this.head.value !== null) words.head = String(this.head.value);
     if (this.pinned.value) {
       const cell = this.cell.value; // null in a step without matrices
-      const { row, column } = cell ?? this.position.value;
+      const { row, column } = cell ?? this.selected();
       words.cell = `${row},${column}`;
       if (cell && cell.stage !== this.currentStep.value.stages[0]) words.of = cell.stage.name;
     }

@@ -53,6 +53,7 @@
  * @property {string[]} memory
  * @property {number} heads
  * @property {number} head
+ * @property {number} [row] the row that is selected at first; default 1
  * @property {number} layers
  * @property {number} layer
  * @property {string} asked
