@@ -30,8 +30,8 @@ def test_axes_show_their_share_and_arrows_connect_points():
     figure = word_plane.words(np.eye(2), ["a", "注意 $x"], [0.58, 0.42], arrows=[(0, 1)])
     figure.canvas.draw()
     [ax] = figure.axes
-    assert "58%" in ax.get_xlabel()
-    assert "42%" in ax.get_ylabel()
+    assert "58 %" in ax.get_xlabel()
+    assert "42 %" in ax.get_ylabel()
     drawn = [text for text in ax.texts if text.arrow_patch]
     [arrow] = [text for text in drawn if text.arrowprops["arrowstyle"] == "-|>"]
     assert tuple(arrow.xyann) == (1, 0)

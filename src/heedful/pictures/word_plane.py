@@ -61,7 +61,7 @@ def _frame(ax: Axes, shares: Sequence[float]) -> None:
     # equal scales on both axes, so that distances are not distorted
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.18)
-    first, second = (f"{100 * share:.0f}% of the variance" for share in shares)
+    first, second = (f"{100 * share:.0f} % of the variance" for share in shares)
     name_axes(ax, f"first principal component · {first}", f"second principal component · {second}")
     ax.tick_params(length=0, pad=5, labelsize=8, labelcolor=QUIET)
     ax.grid(color=EMPTY, linewidth=0.6)
