@@ -43,6 +43,7 @@ def heatmaps(
     key_tokens: Sequence[str] | None = None,
     allowed: Array | None = None,
     title: str | None = None,
+    axes: tuple[str, str] = ("queries", "keys"),
 ) -> Figure:
     """Draw attention weights as heat maps side by side.
 
@@ -56,6 +57,7 @@ def heatmaps(
         allowed: boolean (N, M), True = may attend; the other cells are striped, unlike cells of
             weight 0. Default: all pairs are allowed.
         title: above the maps.
+        axes: the names of rows and columns, for other tables than attention weights.
 
     Returns:
         A figure. Maps of up to 10 tokens contain the numbers, if these fit. In larger maps the
@@ -80,7 +82,7 @@ def heatmaps(
     if allowed is not None:
         masked = _matrix(allowed, "allowed", tokens, keys) == 0
     masked_maps = [np.ma.masked_where(masked | ~np.isfinite(values), values) for values in maps]
-    block = Block([Line("", masked_maps)], titles, names(tokens), names(keys))
+    block = Block([Line("", masked_maps)], titles, names(tokens), names(keys), axes)
     return head_grid.draw([block], title=title)
 
 

@@ -18,6 +18,7 @@ from heedful.pictures.labels import drawable, families_of, shorten
 
 INK, QUIET, EMPTY = "#24292f", "#6e7781", "#dfe3e7"
 PALE, STRIPES = "#eef0f2", "#b4bbc2"  # masked cells: background and stripes
+NAN = "#d0308c"  # cells that are not numbers
 LETTER = 0.62  # average width of a letter of DejaVu Sans, in font sizes
 
 

@@ -194,7 +194,8 @@ class Handlers:
         visible = best.values != -torch.inf
         about = {name: getattr(terms, name) for name in TERMS} | {
             "word": "exact", "scale": call.causes.scale, "softcap": call.causes.softcap,
-            "seen": int((scores != -torch.inf).sum()), "rank": int((scores > terms.score).sum()) + 1,
+            "seen": int((scores != -torch.inf).sum()),
+            "rank": int((scores > terms.score).sum()) + 1,
             "hidden": terms.score == -torch.inf, "proof": call.proof, "why": call.why,
             "layout": call.layout,
             "name": call.name, "value": _value_norm(call, head, key),

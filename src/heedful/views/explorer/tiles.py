@@ -70,7 +70,7 @@ def is_small(call: Call, tile: Tile) -> bool:
 
 
 def exact(call: Call, tile: Tile) -> Tensor:
-    """Compute a tile: a pixel is the mean or maximum of its weights, NaN if all are masked, infinity if one is NaN."""
+    """Compute a tile: each pixel is the mean or maximum of its weights; see `_marked`."""
     rows, columns = (as_slice(run) for run in tile.region(call))
     cell = 1 << tile.level
     if is_small(call, tile):  # full rows are as exact as `weights`, also in half precision
