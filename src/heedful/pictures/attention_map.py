@@ -9,7 +9,7 @@ from typing import NamedTuple
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, LogNorm, Normalize, PowerNorm
+from matplotlib.colors import Colormap, ListedColormap, LogNorm, Normalize, PowerNorm
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
@@ -125,10 +125,11 @@ def stripe(ax: Axes, values: np.ma.MaskedArray, box: tuple[float, float, float, 
     In a print without colours, plain grey would look like a weight.
     """
     left, top, width, height = box
-    N, M = values.shape
-    for n, m in np.argwhere(is_nan(values)):
-        place = (left + m * width / M, top + n * height / N)
-        ax.add_patch(Rectangle(place, width / M, height / N, facecolor=NAN, linewidth=0, zorder=1))
+    if (broken := is_nan(values)).any():
+        image = AxesImage(ax, cmap=ListedColormap([NAN]), origin="upper", zorder=1,
+                          extent=(left, left + width, top + height, top))  # fmt: skip
+        image.set_data(np.ma.masked_where(~broken, broken.astype(float)))
+        ax.add_image(image)
     if np.ma.getmaskarray(values).any():
         with matplotlib.rc_context({"hatch.linewidth": 0.5}):
             ax.add_patch(Rectangle((left, top), width, height, hatch="/" * 7, facecolor=PALE,

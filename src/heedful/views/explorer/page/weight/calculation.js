@@ -25,7 +25,9 @@ export function Products({ answer }) {
   const largest = Math.max(...best.map(({ product }) => Math.abs(product) || 0), 1e-30);
   const remainder = number(answer.product) - best.reduce((sum, { product }) => sum + product, 0);
   const others = all.length - best.length;
-  const more = Number.isNaN(best[0]?.product) ? 0 : Math.max(0, -Math.floor(Math.log10(largest)) - 1); // additional digits if all products are small
+  const more = Number.isNaN(best[0]?.product)
+    ? 0
+    : Math.max(0, -Math.floor(Math.log10(largest)) - 1); // additional digits if all products are small
   const line = (/** @type {typeof all[number]} */ { product, d, q, k }) =>
     html`<tr><td>${d}</td><td>${fixed(q, 5 + more)}</td><td>${fixed(k, 5 + more)}</td>
       <td>${fixed(product, 4 + more)}</td><td><${Bar} share=${product / largest} /></td></tr>`;
