@@ -62,7 +62,7 @@ def lightness(colours):
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_lightness_of_the_colours_is_linear(computed, dark):
-    words = computed("map/colours.js", f"[...module.table({str(dark).lower()})]")
+    words = computed("map/colours.js", f"[...module.table({str(dark).lower()}).slice(0, 256)]")
     colours = np.array(words, np.uint32).view(np.uint8).reshape(256, 4)
     assert (colours[:, 3] == 255).all()
     light = lightness(colours[:, :3].astype(float))

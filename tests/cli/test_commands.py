@@ -181,7 +181,38 @@ def test_probabilities_are_the_softmax_of_the_logits(trained, cli):
     refused(cli("generate", trained, "Bottle " * 30, "--probabilities", "2"), "context of 16")
     table = cli("generate", trained, "Bottle 7 of", "--probabilities", "2")[1]
     likeliest = positions[0]["next"][0]
-    assert f"“{likeliest['piece']}” {100 * likeliest['probability']:.1f}%" in table
+    assert f"“{likeliest['piece']}” {100 * likeliest['probability']:.1f} %" in table
+
+
+def test_the_loss_of_a_text_is_torch_s_cross_entropy(trained, cli):
+    text = "Bottle 7 of"
+    answer = json.loads(cli("generate", trained, text, "--loss", "--json", "--device", "cpu")[1])
+    tokenizer, model = load_tokenizer(trained), load_model(trained)
+    ids = torch.tensor(tokenizer.encode(text))
+    expected = torch.nn.functional.cross_entropy(model(ids[None]).logits[0, :-1].detach(), ids[1:])
+    assert answer["loss"] == pytest.approx(float(expected), abs=1e-5)
+    assert answer["perplexity"] == pytest.approx(float(expected.exp()), rel=1e-5)
+    assert [token["id"] for token in answer["tokens"]] == ids[1:].tolist()
+    table = cli("generate", trained, text, "--loss")[1]
+    assert f"{answer['tokens'][0]['loss']:.3f}" in table
+    assert f"{answer['loss']:.3f} nats" in table.splitlines()[-1]
+    refused(cli("generate", trained, "B", "--loss"), "1 token")
+    misused(cli("generate", trained, text, "--loss", "--probabilities", 2), "--probabilities")
+
+
+def test_a_batch_has_the_ids_of_the_text_and_the_targets_one_later(cli, tmp_path):
+    text = "It was a dark and stormy night; the rain fell in torrents."
+    (tmp_path / "text").write_text(text)
+    arguments = ["--tokenizer", "characters", "--batch", 3, 7, "--seed", 2]
+    answer = json.loads(cli("tokenize", "--file", tmp_path / "text", *arguments, "--json")[1])
+    letters = sorted(set(text))
+    for start, *rows in zip(answer["starts"], answer["inputs"], answer["targets"], strict=True):
+        for shift, row in enumerate(rows):
+            part = text[start + shift : start + shift + 7]
+            assert [letters[token] for token in row] == list(part)
+    table = cli("tokenize", text, *arguments)[1]
+    assert [table.count(word) for word in ("row ", "inputs", "targets  ")] == [3, 3, 3]
+    refused(cli("tokenize", "dark", *arguments), "4 tokens", "at least 8")
 
 
 def test_plot_writes_only_the_requested_pictures(trained, cli, tmp_path):

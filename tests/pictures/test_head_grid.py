@@ -215,3 +215,22 @@ def test_pdf_fonts_are_truetype(tmp_path):
     pdf = save(draw([block(1, 1, 3, 3)]), tmp_path / "a.pdf").read_bytes()
     assert b"/Subtype /Type3" not in pdf
     assert b"/CIDFontType2" in pdf
+
+
+@pytest.mark.parametrize("size", [5, 20])
+def test_cells_that_are_nan_have_a_colour_and_a_note(size):
+    values = np.ma.masked_where(np.tri(size) == 0, uneven(size, size))
+    values[-2, : size // 2] = np.nan
+    sound, broken = (
+        draw([Block([Line("", [maps])], [0], [*map(str, range(size))], [*map(str, range(size))])])
+        for maps in (np.ma.masked_invalid(values), values)
+    )
+    assert [("NaN" in " ".join(written(figure))) for figure in (sound, broken)] == [False, True]
+    pixels = []
+    for figure in (sound, broken):
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        pixels.append((np.asarray(canvas.buffer_rgba())[..., :3] == (208, 48, 140)).all(-1).sum())
+    area = size // 2 / size**2  # of the map
+    assert pixels[0] == 0
+    assert pixels[1] > 0.5 * area * 300**2 / 2

@@ -32,8 +32,8 @@ def test_axes_have_their_names_and_arrows_connect_points():
     )
     figure.canvas.draw()
     [ax] = figure.axes
-    assert "58%" in ax.get_xlabel()
-    assert "42%" in ax.get_ylabel()
+    assert "58 %" in ax.get_xlabel()
+    assert "42 %" in ax.get_ylabel()
     drawn = [text for text in ax.texts if text.arrow_patch]
     [arrow] = [text for text in drawn if text.arrowprops["arrowstyle"] == "-|>"]
     assert tuple(arrow.xyann) == (1, 0)

@@ -16,12 +16,16 @@ from heedful.cli.options import (
     json_option,
     opening_options,
     passed_fields,
+    refuse,
     settings_of,
 )
 from heedful.configuration import MAX_INT64
+from heedful.errors import TextError
 from heedful.models.sampling import Sampling
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from heedful.loaded import LoadedGPT
 
 PIECE = 16  # terminal columns of a token in the table of probabilities
@@ -31,6 +35,7 @@ Examples:
   heedful generate runs/first "The import statement" --greedy --tokens 40
   heedful generate runs/first "The import" --samples 3 --seed 7 --stop "."
   heedful generate runs/first "The import statement" --probabilities 5
+  heedful generate runs/first "The import statement binds a name" --loss
   heedful generate openai-community/gpt2 "The import statement" --tokens 40
 """
 
@@ -59,12 +64,17 @@ Examples:
     "--probabilities", type=click.IntRange(1), metavar="K",
     help="Instead of generating, show the K most probable next tokens at each position of PROMPT.",
 )  # fmt: skip
+@click.option(
+    "--loss", is_flag=True,
+    help="Instead of generating, show the loss of PROMPT: for each token of PROMPT the next token, "
+    "its probability p and −log p, and the mean of −log p.",
+)  # fmt: skip
 @opening_options()
 @json_option
 @settings_of("Sampling", Sampling())
 def generate(
     run: Path, prompt: str | None, file: Path | None, tokens: int, greedy: bool,
-    stop: tuple[str, ...], samples: int, seed: int | None, probabilities: int | None,
+    stop: tuple[str, ...], samples: int, seed: int | None, probabilities: int | None, loss: bool,
     opening: dict[str, Any], as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Continue PROMPT with the model RUN.
@@ -82,6 +92,8 @@ def generate(
         if changes.get("temperature"):
             raise click.UsageError("--greedy means --temperature 0; pass only one of the two.")
         changes["temperature"] = 0.0
+    if loss:
+        refuse("and --loss are two tables; pass only one of the two.", probabilities=probabilities)
     check_model(run, opening)
     from heedful.generate import TextStream, beginning
     from heedful.generate import generate as continuations
@@ -89,6 +101,9 @@ def generate(
 
     opened = open_as(LoadedGPT, run, **opening)
     ids = beginning(opened.tokenizer) if is_empty else opened.ids(text)[0].tolist()
+    if loss:
+        _show_loss(opened, ids, as_json)
+        return
     if probabilities:
         _show_probabilities(opened, ids, probabilities, as_json)
         return
@@ -138,15 +153,9 @@ def _print_samples(prompt: str, texts: list[str]) -> None:
 
 def _show_probabilities(opened: LoadedGPT, ids: list[int], count: int, as_json: bool) -> None:
     """Print the `count` most probable next tokens at each position, as in document 004 (Zhang)."""
-    import torch
-
-    from heedful.models.checks import check_logits
     from heedful.views.terminal import console, fit, flow, table
 
-    batch = torch.tensor([ids], device=next(opened.model.parameters()).device)
-    with torch.inference_mode():
-        logits = check_logits(opened.model(batch).logits[0])
-    probabilities = logits.softmax(-1)[:, : opened.tokenizer.size]
+    probabilities = _log_probabilities(opened, ids).exp()[:, : opened.tokenizer.size]
     top = probabilities.topk(min(count, probabilities.shape[-1]))
     positions: list[dict[str, Any]] = [
         {"position": n, "piece": piece, "next": _next_tokens(opened, tokens, values)}
@@ -169,11 +178,50 @@ def _show_probabilities(opened: LoadedGPT, ids: list[int], count: int, as_json: 
         (
             str(row["position"]),
             fit(row["piece"], longest, left=True),
-            flow((f"“{n['piece']}” {100 * n['probability']:.1f}%" for n in row["next"]), room),
+            flow((f"“{n['piece']}” {100 * n['probability']:.1f} %" for n in row["next"]), room),
         )
         for row in positions
     ]
     screen.print(table(["position", "token", "likeliest next tokens"], rows, numbers=[0]))
+
+
+def _log_probabilities(opened: LoadedGPT, ids: list[int]) -> Tensor:
+    """Return the log-probabilities of the next token at each position, (N, V)."""
+    import torch
+
+    from heedful.models.checks import check_logits
+
+    batch = torch.tensor([ids], device=next(opened.model.parameters()).device)
+    with torch.inference_mode():
+        return check_logits(opened.model(batch).logits[0]).float().log_softmax(-1)
+
+
+def _show_loss(opened: LoadedGPT, ids: list[int], as_json: bool) -> None:
+    """Print −log p of each next token of a text, and the mean: the loss of training."""
+    import math
+
+    from heedful.views.terminal import console, fit, table
+
+    if len(ids) < 2:
+        raise TextError("a text of 1 token", expected="2 or more, since the loss is of next tokens")
+    rows = _log_probabilities(opened, ids[:-1]).cpu()
+    losses = [-float(row[token]) for row, token in zip(rows, ids[1:], strict=True)]
+    mean, pieces = sum(losses) / len(losses), opened.pieces(ids)
+    pairs = list(zip(pieces[:-1], pieces[1:], ids[1:], losses, strict=True))
+    if as_json:
+        names = ("piece", "next", "id", "loss")
+        tokens = [dict(zip(names, pair, strict=True)) for pair in pairs]
+        click.echo(json.dumps({"loss": mean, "perplexity": math.exp(mean), "tokens": tokens}))
+        return
+    width = min(PIECE, max(len("next token"), *map(len, pieces)))
+    lines = [
+        (str(n), *(fit(piece, width, left=True) for piece in pair[:2]),
+         f"{100 * math.exp(-pair[3]):.1f} %", f"{pair[3]:.3f}")
+        for n, pair in enumerate(pairs)
+    ]  # fmt: skip
+    columns = ["position", "token", "next token", "probability", "−log p"]
+    console().print(table(columns, lines, numbers=[0, 3, 4]))
+    click.echo(f"\nloss, the mean of −log p: {mean:.3f} nats (perplexity {math.exp(mean):.1f})")
 
 
 def _next_tokens(

@@ -21,6 +21,7 @@ Examples:
   heedful tokenize "Chapter 1: Building Rapport and Capturing" --tokenizer cl100k_base
   heedful tokenize "Attention, please!"
   heedful tokenize --file book.txt --tokenizer runs/first --json
+  heedful tokenize --file book.txt --tokenizer cl100k_base --batch 4 16
 """
 
 
@@ -37,9 +38,24 @@ Examples:
     "--vocabulary", type=click.IntRange(256), metavar="N", default=1024, show_default=True,
     help="Size of the vocabulary of bpe (including 256 bytes) or wordpiece.",
 )  # fmt: skip
+@click.option(
+    "--batch", nargs=2, type=click.IntRange(1, 10_000), metavar="ROWS TOKENS",
+    help="Show a batch as training draws it: ROWS sequences of TOKENS tokens from random positions "
+    "of TEXT, each with its targets, the tokens one position later.",
+)  # fmt: skip
+@click.option(
+    "--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True,
+    help="With --batch: seed of the random positions.",
+)  # fmt: skip
 @json_option
 def tokenize(
-    text: str | None, file: Path | None, name: str, vocabulary: int, as_json: bool
+    text: str | None,
+    file: Path | None,
+    name: str,
+    vocabulary: int,
+    batch: tuple[int, int] | None,
+    seed: int,
+    as_json: bool,
 ) -> None:
     """Show the tokens of TEXT with their ids, the number of distinct ids, and the largest id.
 
@@ -50,6 +66,9 @@ def tokenize(
     tokens = _read_ids(tokenizer, text)
     if not tokens:
         raise TextError("a text without tokens", expected="more than white space")
+    if batch is not None:
+        _show_batch(tokenizer, tokens, *batch, seed, as_json)
+        return
     pieces = tokenizer.pieces(tokens)
     ids = [_original_id(tokenizer, token) for token in tokens]
     summary: dict[str, int | str] = {
@@ -104,6 +123,42 @@ def _original_id(tokenizer: Tokenizer, token: int) -> int:
     from heedful.text import TiktokenTokenizer
 
     return tokenizer.original_id(token) if isinstance(tokenizer, TiktokenTokenizer) else token
+
+
+def _show_batch(
+    tokenizer: Tokenizer, tokens: list[int], rows: int, length: int, seed: int, as_json: bool
+) -> None:
+    """Show random sequences of a text; targets are the inputs shifted by one."""
+    import numpy as np
+
+    from heedful.train.batches import BatchIndex, window_starts
+    from heedful.views.terminal import console, facts, flow
+
+    if len(tokens) <= length:
+        raise TextError(
+            f"a text of {len(tokens):,} tokens for rows of {length:,}",
+            expected=f"at least {length + 1:,}, because targets are one position later",
+            remedy="pass more text, or fewer tokens in a row",
+        )
+    random = np.random.default_rng(seed)
+    starts = window_starts(BatchIndex((seed,)), rows, len(tokens) - 1, length, random).tolist()
+    windows = [tokens[start : start + length + 1] for start in starts]
+    ids = [[_original_id(tokenizer, token) for token in window] for window in windows]
+    if as_json:
+        data = {"inputs": [row[:-1] for row in ids], "targets": [row[1:] for row in ids]}
+        click.echo(json.dumps({"starts": starts, **data}))
+        return
+    screen = console()
+    screen.print(f"{rows} × {length} of {len(tokens):,} tokens; targets are one position later")
+    width = len(str(max(map(max, ids))))
+    for n, row in enumerate(ids):
+        inputs, targets = (
+            flow((f"{token:{width}}" for token in part), screen.width - len("targets") - 2)
+            for part in (row[:-1], row[1:])
+        )
+        text = " ".join(tokenizer.decode(windows[n][:-1]).split())
+        screen.print()
+        screen.print(facts([(f"row {n}", text), ("inputs", inputs), ("targets", targets)]))
 
 
 def _show(summary: dict[str, int | str], pieces: list[str], ids: list[int]) -> None:

@@ -282,8 +282,8 @@ def _notes(table: dict[str, tuple[float, ...]], width: int, seed: int) -> tuple[
 
 # The text of document 004 (Zhang, *LLM: From Zero to Hero*), and the width of its model
 TOKENS_004 = (
-    ".", " By", " mastering", " the", " art", " of", " identifying", " underlying", " motivations",
-    " and", " desires", ",", " we", " equip", " ourselves", " with",
+    ".", "By", "mastering", "the", "art", "of", "identifying", "underlying", "motivations",
+    "and", "desires", ",", "we", "equip", "ourselves", "with",
 )  # fmt: skip
 WIDTH_004 = 64
 # Scores of one head in section 4.3: the first three columns of the first three rows

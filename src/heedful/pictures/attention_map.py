@@ -9,13 +9,13 @@ from typing import NamedTuple
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, LogNorm, Normalize, PowerNorm
+from matplotlib.colors import Colormap, ListedColormap, LogNorm, Normalize, PowerNorm
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
 from heedful.errors import ArgumentError
 from heedful.pictures.labels import columns
-from heedful.pictures.style import INK, LETTER, PALE, STRIPES, colours
+from heedful.pictures.style import INK, LETTER, NAN, PALE, STRIPES, colours
 
 LEAST = 6.5  # points: smallest size of labels; if not all fit at this size, some are left out
 # Angles of key labels in degrees, and the cell width that each angle needs, in font sizes
@@ -120,15 +120,25 @@ def draw_map(
 
 
 def stripe(ax: Axes, values: np.ma.MaskedArray, box: tuple[float, float, float, float]) -> None:
-    """Draw stripes behind a map; they are visible in masked cells, which are transparent.
+    """Draw stripes behind a map, visible in masked cells, and colour the cells that are NaN.
 
     In a print without colours, plain grey would look like a weight.
     """
+    left, top, width, height = box
+    if (broken := is_nan(values)).any():
+        image = AxesImage(ax, cmap=ListedColormap([NAN]), origin="upper", zorder=1,
+                          extent=(left, left + width, top + height, top))  # fmt: skip
+        image.set_data(np.ma.masked_where(~broken, broken.astype(float)))
+        ax.add_image(image)
     if np.ma.getmaskarray(values).any():
-        left, top, width, height = box
         with matplotlib.rc_context({"hatch.linewidth": 0.5}):
             ax.add_patch(Rectangle((left, top), width, height, hatch="/" * 7, facecolor=PALE,
                                    edgecolor=STRIPES, linewidth=0, zorder=0))  # fmt: skip
+
+
+def is_nan(values: np.ma.MaskedArray) -> np.ndarray:
+    """Return which cells are neither masked nor a number."""
+    return np.isnan(np.ma.filled(values, 0.0))
 
 
 def number(value: float) -> str:
@@ -142,7 +152,7 @@ def number(value: float) -> str:
 
 def _numbers(ax: Axes, image: AxesImage, values: np.ma.MaskedArray, size: float) -> None:
     shades = image.to_rgba(values)
-    for row, col in zip(*np.nonzero(~np.ma.getmaskarray(values)), strict=True):
+    for row, col in zip(*np.nonzero(~np.ma.getmaskarray(values) & ~is_nan(values)), strict=True):
         ax.text(
             col,
             row,

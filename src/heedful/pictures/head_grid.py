@@ -23,6 +23,7 @@ from heedful.pictures.attention_map import (
     draw_borders,
     draw_labels,
     draw_map,
+    is_nan,
     scale_of,
     stripe,
 )
@@ -107,6 +108,8 @@ def _remarks(blocks: Sequence[Block], layouts: Sequence[Layout]) -> list[str]:
                            f"{block.axes[1]} from left to right; {UNLABELLED}")  # fmt: skip
     if any(np.ma.getmaskarray(values).any() for values in _maps(blocks)):
         remarks.append("striped cells are masked: the query may not attend to the key")
+    if any(is_nan(values).any() for values in _maps(blocks)):
+        remarks.append("pink cells are not numbers (NaN)")
     return list(dict.fromkeys(remarks))
 
 

@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 
 from heedful.errors import ArgumentError
 from heedful.pictures import head_grid, style
-from heedful.pictures.attention_map import around_zero, largest
+from heedful.pictures.attention_map import SMALL, around_zero, largest, scale_of
 from heedful.pictures.labels import columns, drawable, label, names, shorten
 from heedful.pictures.page_layout import Block, Line
 from heedful.pictures.saving import save
@@ -44,6 +44,8 @@ def heatmaps(
     key_tokens: Sequence[str] | None = None,
     allowed: Array | None = None,
     title: str | None = None,
+    axes: tuple[str, str] = ("queries", "keys"),
+    quantity: str = "attention weight",
 ) -> Figure:
     """Draw attention weights as heat maps side by side.
 
@@ -57,6 +59,8 @@ def heatmaps(
         allowed: boolean (N, M), True = may attend; the other cells are striped, unlike cells of
             weight 0. Default: all pairs are allowed.
         title: above the maps.
+        axes: the names of rows and columns, for other tables than attention weights.
+        quantity: the name of the numbers, beside the colour scale.
 
     Returns:
         A figure. Maps of up to 10 tokens contain the numbers, if these fit. In larger maps the
@@ -81,8 +85,10 @@ def heatmaps(
     if allowed is not None:
         masked = _matrix(allowed, "allowed", tokens, keys) == 0
     masked_maps = [np.ma.masked_where(masked | ~np.isfinite(values), values) for values in maps]
-    block = Block([Line("", masked_maps)], titles, names(tokens), names(keys))
-    return head_grid.draw([block], title=title)
+    block = Block([Line("", masked_maps)], titles, names(tokens), names(keys), axes)
+    scale = scale_of(masked_maps, None, None, max(maps[0].shape) <= SMALL)
+    scale = scale._replace(meaning=scale.meaning.replace("attention weight", quantity))
+    return head_grid.draw([block], title=title, scale=scale)
 
 
 def scores(

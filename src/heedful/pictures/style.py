@@ -23,6 +23,7 @@ ROW = "#8a2a84"  # frame of a selected row, and arrows, as on the page of a walk
 SIGNED = LinearSegmentedColormap.from_list(
     "signed", ["#863e07", "#d4762a", "#fafafa", "#4296e7", "#17559b"]
 )
+NAN = "#d0308c"  # cells that are not numbers
 LETTER = 0.62  # average width of a letter of DejaVu Sans, in font sizes
 
 

@@ -97,7 +97,7 @@ def _parameters(description: Description) -> Trimmed:
             if child.note:
                 name.append(f" ({child.note})", "dim")
             each = f"{child.parameters:,}" if times > 1 else ""
-            share = f"{100 * total / max(description.parameters, 1):.1f}%" if total else ""
+            share = f"{100 * total / max(description.parameters, 1):.1f} %" if total else ""
             style = "dim" if depth else ""
             output.add_row(
                 Padding(name, (0, 0, 0, 2 * depth + 2)),

@@ -112,7 +112,8 @@ class FileContents:
         gathering, thumbnails = ScoreGatherer(call, chance_scores), Thumbnails(call, side)
         gathering.add_rows(range(call.shape[1]), thumbnails, Progress(report))
         kinds, numbers = head_data(call, gathering.evidence())
-        small = _half_up(thumbnails.result()).masked_fill(thumbnails.fully_masked(call), torch.nan)
+        small = _half_up(thumbnails.result()).nan_to_num(nan=torch.inf)
+        small = small.masked_fill(thumbnails.fully_masked(call), torch.nan)
         inputs = StoredInputs(call_id(indices), self.catalogue.call(*indices), bits)
         for head_index, kind in enumerate(kinds):
             strength = float(numbers[kind][head_index]) if kind in numbers else 0.0

@@ -114,7 +114,7 @@ class Handlers:
         """Return the thumbnail of each head: (H, r, c), the largest weight in each pixel."""
         overview = self._overview(request.indices())
         overview.call.checked_inputs()
-        return packed(self._status(overview), maps=overview.maps())
+        return packed(self._status(overview), maps=overview.maps().nan_to_num(nan=torch.inf))
 
     def scores(self, request: Request) -> bytes:
         """Return the kind and scores of each head; in a long call, first none, then samples."""
@@ -191,10 +191,11 @@ class Handlers:
         terms = call.one_weight(head, query, key)
         scores = terms.scores
         best = scores.topk(min(RIVALS, len(scores)))
-        visible = best.values > -torch.inf
+        visible = best.values != -torch.inf
         about = {name: getattr(terms, name) for name in TERMS} | {
             "word": "exact", "scale": call.causes.scale, "softcap": call.causes.softcap,
-            "seen": int((scores > -torch.inf).sum()), "rank": int((scores > terms.score).sum()) + 1,
+            "seen": int((scores != -torch.inf).sum()),
+            "rank": int((scores > terms.score).sum()) + 1,
             "hidden": terms.score == -torch.inf, "proof": call.proof, "why": call.why,
             "layout": call.layout,
             "name": call.name, "value": _value_norm(call, head, key),

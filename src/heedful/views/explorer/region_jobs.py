@@ -82,7 +82,7 @@ class Strongest(Job):
         size = max(1, BAND // max(1, len(keys)))
         for first in range(0, len(queries), size):
             rows = queries[first : first + size]
-            part = self.call.weights(self.head, rows, as_slice(keys)).flatten()
+            part = self.call.weights(self.head, rows, as_slice(keys)).flatten().nan_to_num(nan=0)
             top = part.topk(min(self.count, len(part)))
             cells += [
                 (weight, rows[i // len(keys)], keys[i % len(keys)])

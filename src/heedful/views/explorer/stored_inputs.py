@@ -130,7 +130,7 @@ def _coded(numbers: Tensor, bits: int) -> tuple[Arrays, Tensor]:
     With fewer than 32 bits, code 0 means −∞, and code c ≥ 1 means low + (c − 1) · step.
     """
     single = numbers.float().cpu()
-    if bits == SINGLE or not single.numel():
+    if bits == SINGLE or not single.numel() or bool(single.isnan().any()):  # NaN has no code
         return {"numbers": planes(single)}, single
     masked = single <= MASKED_SCORE / 2
     any_masked = bool(masked.any())

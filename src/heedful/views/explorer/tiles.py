@@ -71,7 +71,7 @@ def is_small(call: Call, tile: Tile) -> bool:
 
 
 def exact(call: Call, tile: Tile) -> Tensor:
-    """Compute a tile: a pixel is the mean or maximum of its weights, or NaN if all are masked."""
+    """Compute a tile: each pixel is the mean or maximum of its weights; see `_marked`."""
     rows, columns = (as_slice(run) for run in tile.region(call))
     cell = 1 << tile.level
     if is_small(call, tile):  # full rows are as exact as `weights`, also in half precision
@@ -79,7 +79,12 @@ def exact(call: Call, tile: Tile) -> Tensor:
         pixels = pooled(part, cell, tile.reduce)
     else:
         pixels = call.pooled((cell, cell), tile.head, rows, columns, reduce=tile.reduce)
-    return pixels.masked_fill(call.masked_cells((cell, cell), tile.head, rows, columns), torch.nan)
+    return _marked(pixels, call.masked_cells((cell, cell), tile.head, rows, columns))
+
+
+def _marked(pixels: Tensor, masked: Tensor) -> Tensor:
+    """Mark masked pixels by NaN, and pixels with a weight that is not a number by infinity."""
+    return pixels.nan_to_num(nan=torch.inf, posinf=torch.inf).masked_fill(masked, torch.nan)
 
 
 def sampled(call: Call, tile: Tile) -> Tensor:
@@ -99,7 +104,7 @@ def sampled(call: Call, tile: Tile) -> Tensor:
         call.masked_cells((1, cell), tile.head, slice(row, row + 1), as_slice(columns))
         for row in middles
     ]
-    return pixels.masked_fill(torch.cat(masked), torch.nan)
+    return _marked(pixels, torch.cat(masked))
 
 
 def visible_keys(call: Call, queries: range, columns: range, cell: int) -> range:
@@ -156,7 +161,7 @@ class Pyramid(Job):
         factor = 1 << (tile.level - FINEST)
         rows, columns = (slice(i * SIDE * factor, (i + 1) * SIDE * factor) for i in tile[2:4])
         part = self._cells[rows, columns]
-        weights, visible = part.nan_to_num(), (~part.isnan()).float()
+        weights, visible = part.nan_to_num(posinf=torch.inf), (~part.isnan()).float()
         if self.reduce == "max":
             pixels = pooled(weights, factor, "max")
         else:  # weighted, since cells at the edge are smaller
@@ -177,7 +182,7 @@ class Pyramid(Job):
         cells = self.call.pooled((cell, cell), self.head, *region, reduce=self.reduce).float().cpu()
         masked = self.call.masked_cells((cell, cell), self.head, *region)
         part = self._cells[as_slice(band), first : first + cells.shape[1]]
-        part.copy_(cells.masked_fill(masked, torch.nan))
+        part.copy_(_marked(cells, masked))
 
 
 def _sizes(size: int) -> Tensor:

@@ -221,7 +221,8 @@ function picture(context, entry, x, y, size, colours, dark) {
   if (!images.has(name)) {
     const data = small.maps.data.subarray(entry.i * r * c, (entry.i + 1) * r * c);
     let highest = 0;
-    for (let i = 0; i < data.length; i++) if (i % c && data[i] > highest) highest = data[i];
+    for (let i = 0; i < data.length; i++)
+      if (i % c && data[i] > highest && data[i] < Infinity) highest = data[i];
     const image = new OffscreenCanvas(c, r);
     const pixels = paintPixels(data, colours, highest || 1, "sqrt", 0);
     image

@@ -18,10 +18,12 @@ const DARK = [
   [0.96, 0.11, 105],
 ];
 
-/** 256 colours as RGBA words. @param {boolean} dark */
+const NOT_A_NUMBER = { light: [0.62, 0.23, 350], dark: [0.72, 0.2, 350] };
+
+/** 256 colours as RGBA words, then the colour of weights that are not numbers. @param {boolean} dark */
 export function table(dark) {
   const stops = dark ? DARK : LIGHT;
-  const colours = new Uint8ClampedArray(256 * 4);
+  const colours = new Uint8ClampedArray(257 * 4);
   for (let i = 0; i < 256; i++) {
     const share = i / 255;
     const lightness = i === 255 ? stops[4][0] : stops[0][0] + (stops[4][0] - stops[0][0]) * share;
@@ -34,6 +36,8 @@ export function table(dark) {
     const [, chroma, hue] = low.map((value, n) => value + (high[n] - value) * part);
     colours.set([...rgb(lightness, chroma, hue), 255], i * 4);
   }
+  const [lightness, chroma, hue] = NOT_A_NUMBER[dark ? "dark" : "light"];
+  colours.set([...rgb(lightness, chroma, hue), 255], 256 * 4);
   return new Uint32Array(colours.buffer);
 }
 
@@ -71,14 +75,14 @@ export function round(highest) {
   return 1;
 }
 
-/** The pixels of a tile. @param {Float32Array} data weights; NaN: masked @param {Uint32Array} colours @param {number} maskedColour */
+/** The pixels of a tile. @param {Float32Array} data weights; NaN: masked; Infinity: not a number @param {Uint32Array} colours @param {number} maskedColour */
 export function paintPixels(data, colours, highest, kind, maskedColour) {
   const pixels = new Uint32Array(data.length);
   for (let i = 0; i < data.length; i++) {
     const weight = data[i];
-    pixels[i] = !Number.isNaN(weight)
-      ? colours[Math.round(share(weight, highest, kind) * 255)]
-      : maskedColour;
+    if (Number.isNaN(weight)) pixels[i] = maskedColour;
+    else if (weight === Infinity) pixels[i] = colours[256];
+    else pixels[i] = colours[Math.round(share(weight, highest, kind) * 255)];
   }
   return pixels;
 }

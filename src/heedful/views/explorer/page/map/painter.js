@@ -32,7 +32,12 @@ export class Painter {
     this.measure = measuring(/** @type {any} */ (new OffscreenCanvas(1, 1).getContext("2d")));
     this.caption = signal("");
     this.painted = signal(""); // the painted head and tiles
-    this.legend = signal({ highest: 1, kind: state.colours.value, colours: table(false) });
+    this.legend = signal({
+      highest: 1,
+      kind: state.colours.value,
+      colours: table(false),
+      hasNaN: false,
+    });
     this.frame = 0;
     this.timer = 0;
     this.emptySince = 0; // when the view lost its last loaded tile; 0: a tile is loaded
@@ -260,8 +265,14 @@ export class Painter {
     const { colours } = this;
     const [highest, kind] = [this.scale.highest.value, this.state.colours.value];
     const old = this.legend.value;
-    if (old.highest !== highest || old.kind !== kind || old.colours !== colours)
-      this.legend.value = { highest, kind, colours };
+    const hasNaN = drawn.some((part) => part.tile?.hasNaN);
+    if (
+      old.highest !== highest ||
+      old.kind !== kind ||
+      old.colours !== colours ||
+      old.hasNaN !== hasNaN
+    )
+      this.legend.value = { highest, kind, colours, hasNaN };
   }
 
   /** The weight of a cell, if an exact tile of single cells contains it; NaN if masked. @param {Cell} cell @returns {number | undefined} */

@@ -76,7 +76,9 @@ export function Profile({ state, painter, row, column, tokens }) {
 
 /** The largest weight, as text. @param {Float32Array} data */
 const largestText = (data) =>
-  ` · largest ${formatWeight(data.reduce((largest, weight) => Math.max(largest, weight || 0), 0))}`;
+  data.some(Number.isNaN)
+    ? " · not a number"
+    : ` · largest ${formatWeight(data.reduce((largest, weight) => Math.max(largest, weight || 0), 0))}`;
 
 /** A token with its weight, and the tokens around it. @param {any} props */
 function Around({ tokens, callId, axis, data, isCurrent, index, go }) {
@@ -100,11 +102,12 @@ function draw(canvas, data, mark, focusPlace, highlighted) {
   const largest = best.reduce((weight, i) => Math.max(weight, data[i] || 0), 1e-12);
   const wide = width / best.length;
   best.forEach((place, i) => {
-    const high = (data[place] / largest) * (height - 5);
+    const isBroken = Number.isNaN(data[place]);
+    const high = isBroken ? height : (data[place] / largest) * (height - 5);
     const isShown =
       place === focusPlace ||
       (i < best.length - 1 && focusPlace >= place && focusPlace < best[i + 1] && wide <= 1);
-    context.fillStyle = ink(isShown ? "mark" : "curve");
+    context.fillStyle = ink(isShown ? "mark" : isBroken ? "nan" : "curve");
     context.fillRect(i * wide, height - high, Math.max(1, wide - (wide > 6 ? 1 : 0)), high);
   });
   context.fillStyle = ink("link");

@@ -112,7 +112,7 @@ function drawMap(pen, painter, map, /** @type {number} */ left, /** @type {numbe
 
 /** @param {CanvasRenderingContext2D} pen @param {State} state @param {Painter} painter @param {number} y */
 function legend(pen, state, painter, y) {
-  const { highest, kind, colours } = painter.legend.value;
+  const { highest, kind, colours, hasNaN } = painter.legend.value;
   const small = "11px system-ui, sans-serif";
   const start = lowest(kind, highest);
   writeText(pen, start, 12, y + 9, painter.ink.text, small);
@@ -128,6 +128,11 @@ function legend(pen, state, painter, y) {
   pen.fillStyle = painter.hatching;
   pen.fillRect(right, y - 1, 12, 12);
   writeText(pen, "masked", right + 18, y + 9, painter.ink.text, small);
+  if (!hasNaN) return;
+  const last = right + 36 + painter.measure("masked", 11);
+  pen.fillStyle = `rgb(${colours[256] & 255},${(colours[256] >> 8) & 255},${(colours[256] >> 16) & 255})`;
+  pen.fillRect(last, y - 1, 12, 12);
+  writeText(pen, "not a number", last + 18, y + 9, painter.ink.text, small);
 }
 
 /** @param {CanvasRenderingContext2D} pen @param {string} text @param {number} x @param {number} y @param {string} colour @param {string} font */

@@ -76,9 +76,9 @@ export function LegendBar({ state, painter }) {
 
 /** @param {{state: State, painter: Painter}} props */
 function Legend({ state, painter }) {
-  const { highest, kind, colours } = painter.legend.value;
+  const { highest, kind, colours, hasNaN } = painter.legend.value;
   return html`<span class="legend"><span>${lowest(kind, highest)}</span><${Colours} colours=${colours} /><span>${ending(highest)}${painter.scale.isCut.value ? html`<abbr title="A few weights in view are larger; they have the last colour."> +</abbr>` : null}</span>
-    <small>${SCALES[kind]}${state.sink.value ? "" : ", first key excluded"}</small><i class="hatch" aria-hidden="true"></i><small>masked</small></span>`;
+    <small>${SCALES[kind]}${state.sink.value ? "" : ", first key excluded"}</small><i class="hatch" aria-hidden="true"></i><small>masked</small>${hasNaN ? html`<i class="nan" aria-hidden="true"></i><small>not a number</small>` : null}</span>`;
 }
 
 /** The colours of the scale as a strip. @param {{colours: Uint32Array}} props */
@@ -86,7 +86,7 @@ export function Colours({ colours }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   useEffect(() => {
     const image = new ImageData(256, 1);
-    new Uint32Array(image.data.buffer).set(colours);
+    new Uint32Array(image.data.buffer).set(colours.subarray(0, 256));
     canvas.current?.getContext("2d")?.putImageData(image, 0, 0);
   }, [colours]);
   return html`<canvas ref=${canvas} width="256" height="1" aria-hidden="true"></canvas>`;

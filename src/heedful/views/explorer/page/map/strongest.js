@@ -37,6 +37,7 @@ export function Strongest({ state, source, painter, tokens }) {
   if (!answer) return html`<p class="quiet">…</p>`;
   if (answer.failed) return html`<p class="wrong">${answer.failed}</p>`;
   const cells = /** @type {number[][]} */ (answer.cells).filter(([weight]) => weight > 0);
+  if (!cells.length) return html`<p class="quiet">No weight in view is a number above zero.</p>`;
   return html`<h2>Strongest in view</h2>
     <${Precision} answer=${answer} />
     <ol class="strongest" ref=${list} onKeyDown=${moveFocus}>${cells.map(

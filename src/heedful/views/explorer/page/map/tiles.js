@@ -16,7 +16,8 @@ const BLOCK = 32; // pixels per side of a block; the colour scale uses the large
  * @property {string} id
  * @property {string} map its map: call, head, pooling
  * @property {{call: string, place: string, reduce: string}} fields of its request
- * @property {Float32Array | null} data NaN: masked
+ * @property {Float32Array | null} data NaN: masked; Infinity: not a number
+ * @property {boolean} hasNaN whether some weights are not numbers
  * @property {number} rows
  * @property {number} columns
  * @property {string} precision
@@ -64,6 +65,7 @@ export class Tiles {
       map,
       fields: { call, place: [head, ...place].join(), reduce },
       data: null,
+      hasNaN: false,
       rows: 0,
       columns: 0,
       precision: "",
@@ -150,6 +152,7 @@ export class Tiles {
   /** Store an answer in a tile. @param {Tile} tile @param {import("../types.js").Answer} answer */
   _store(tile, answer) {
     tile.data = answer.tile.data;
+    tile.hasNaN = answer.tile.data.includes(Infinity);
     [tile.rows, tile.columns] = answer.tile.shape;
     tile.precision = answer.word ?? "exact";
     tile.bounds = Boolean(answer.bounds);
@@ -220,6 +223,7 @@ function blocksOf({ data, rows, columns }) {
     for (let c = 0; c < columns; c++) {
       const index = 2 * (Math.floor(r / BLOCK) * across + Math.floor(c / BLOCK));
       const weight = data[r * columns + c];
+      if (weight === Infinity) continue; // not a number
       if (weight > blocks[index]) blocks[index] = weight;
       if (c > 0 && weight > blocks[index + 1]) blocks[index + 1] = weight;
     }

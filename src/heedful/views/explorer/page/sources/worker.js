@@ -60,7 +60,7 @@ class Head {
       let score = this.product(n, m) * scale;
       if (softcap) score = softcap * Math.tanh(score / softcap);
       if (this.bias) score += this.bias(n, m);
-      out[m - from] = score > -5e29 ? score : -Infinity;
+      out[m - from] = score <= -5e29 ? -Infinity : score;
     }
     return out;
   }
@@ -135,7 +135,7 @@ class Head {
     return sums;
   }
 
-  /** Pixels of size × size weights; NaN if all of them are masked. In a tile of more than COMPUTED weights, each row of pixels uses only its middle query. */
+  /** Pixels of size × size weights; NaN if all of them are masked, Infinity if one is not a number. In a tile of more than COMPUTED weights, each row of pixels uses only its middle query. */
   tile({ rows, columns, size, reduce }) {
     const [wide, high] = [columns[1] - columns[0], rows[1] - rows[0]];
     const [from, to] = [columns[0] * size, Math.min(this.M, columns[1] * size)];
@@ -162,7 +162,7 @@ class Head {
         if (!this.mask.allows(this.h, n, m)) continue;
         const pixel = start + Math.floor(m / size);
         const previous = data[pixel] || 0; // initially NaN
-        const weight = line[m - from];
+        const weight = Number.isNaN(line[m - from]) ? Infinity : line[m - from];
         data[pixel] =
           reduce === "max"
             ? Math.max(previous, weight)
@@ -198,7 +198,7 @@ class Head {
     const product = this.product(n, m);
     const scaled = product * scale;
     const scores = this.scores(n, 0, this.M, new Float64Array(this.M));
-    const visible = [...scores.keys()].filter((i) => scores[i] > -Infinity);
+    const visible = [...scores.keys()].filter((i) => scores[i] !== -Infinity);
     const best = [...visible].sort((a, b) => scores[b] - scores[a] || a - b).slice(0, RIVALS);
     const array = (data) => ({ data, shape: [data.length] });
     return {

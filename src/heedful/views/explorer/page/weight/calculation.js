@@ -22,10 +22,12 @@ export function Products({ answer }) {
     k: answer.key.data[d],
   }));
   const best = [...all].sort((a, b) => Math.abs(b.product) - Math.abs(a.product)).slice(0, SHOWN);
-  const largest = Math.max(...best.map(({ product }) => Math.abs(product)), 1e-30);
+  const largest = Math.max(...best.map(({ product }) => Math.abs(product) || 0), 1e-30);
   const remainder = number(answer.product) - best.reduce((sum, { product }) => sum + product, 0);
   const others = all.length - best.length;
-  const more = Math.max(0, -Math.floor(Math.log10(largest)) - 1); // additional digits if all products are small
+  const more = Number.isNaN(best[0]?.product)
+    ? 0
+    : Math.max(0, -Math.floor(Math.log10(largest)) - 1); // additional digits if all products are small
   const line = (/** @type {typeof all[number]} */ { product, d, q, k }) =>
     html`<tr><td>${d}</td><td>${fixed(q, 5 + more)}</td><td>${fixed(k, 5 + more)}</td>
       <td>${fixed(product, 4 + more)}</td><td><${Bar} share=${product / largest} /></td></tr>`;
@@ -37,7 +39,7 @@ export function Products({ answer }) {
 
 /** A bar to the left or right of zero. @param {{share: number}} props `share` is clipped to −1 … 1 */
 function Bar({ share }) {
-  const width = Math.min(1, Math.abs(share)) * 24;
+  const width = Math.min(1, Math.abs(share) || 0) * 24;
   return html`<svg class="bar" width="50" height="10" aria-hidden="true"><rect x=${share < 0 ? 25 - width : 25} y="1" width=${width} height="8" class=${share < 0 ? "minus" : "plus"} /><rect x="25" width="1" height="10" class="axis" /></svg>`;
 }
 
@@ -45,14 +47,15 @@ function Bar({ share }) {
 export function CalculationSteps({ answer }) {
   const [score, sum] = [number(answer.score), number(answer.log_sum_exp)];
   const bias = number(answer.bias);
+  const text = (/** @type {number} */ value) => (Number.isNaN(value) ? "NaN" : digits(value));
   return html`<dl class="steps">
-    ${step(Explained("query · key", "The sum of the products of all dimensions."), digits(number(answer.product)))}
-    ${step(html`× ${Term("scale")} ${figure(answer.scale)}`, digits(number(answer.scaled)))}
-    ${answer.softcap ? step(html`${figure(answer.softcap)} · tanh(… / ${figure(answer.softcap)}), the ${Term("softcap")}`, digits(number(answer.capped))) : null}
-    ${bias ? step(html`${bias < 0 ? "−" : "+"} ${Term("bias")} ${digits(Math.abs(bias))}`, digits(number(answer.capped) + bias)) : null}
+    ${step(Explained("query · key", "The sum of the products of all dimensions."), text(number(answer.product)))}
+    ${step(html`× ${Term("scale")} ${figure(answer.scale)}`, text(number(answer.scaled)))}
+    ${answer.softcap ? step(html`${figure(answer.softcap)} · tanh(… / ${figure(answer.softcap)}), the ${Term("softcap")}`, text(number(answer.capped))) : null}
+    ${bias ? step(html`${bias < 0 ? "−" : "+"} ${Term("bias")} ${text(Math.abs(bias))}`, text(number(answer.capped) + bias)) : null}
     ${answer.hidden ? step(html`excluded by the ${Term("mask")}`, "−∞") : null}
-    ${step(html`${Term("log-sum-exp")} of the row`, digits(sum))}
-    ${step(html`${Explained("exp", "exp(score − log-sum-exp): the softmax.")}(${digits(score)} − ${sum < 0 ? `(${digits(sum)})` : digits(sum)})`, formatWeight(number(answer.weight)), "sum")}
+    ${step(html`${Term("log-sum-exp")} of the row`, text(sum))}
+    ${step(html`${Explained("exp", "exp(score − log-sum-exp): the softmax.")}(${text(score)} − ${sum < 0 ? `(${text(sum)})` : text(sum)})`, formatWeight(number(answer.weight)), "sum")}
   </dl>`;
 }
 
@@ -82,7 +85,7 @@ export function LargestWeights({ answer, state, tokens, cell }) {
     html`<tr class=${key === cell.key ? "me" : ""}>
       <td><button type="button" class="rival" aria-current=${key === cell.key ? "true" : undefined} onClick=${() => choose(key)}><${Token} tokens=${tokens} callId=${callId} axis="keys" index=${key} /></button></td>
       <td>${formatWeight(weight)}</td>
-      <td><svg class="bar" width="44" height="10" aria-hidden="true"><rect y="1" width=${Math.max(0.5, weight * 44)} height="8" class="plus" /></svg></td><td>${digits(score)}</td></tr>`;
+      <td><svg class="bar" width="44" height="10" aria-hidden="true"><rect y="1" width=${Math.max(0.5, weight * 44 || 0)} height="8" class="plus" /></svg></td><td>${digits(score)}</td></tr>`;
   return html`<table class="rivals"><caption>largest weights of this ${Term("row")}</caption>
     <thead><tr><th scope="col">key</th><th scope="col">${Term("weight")}</th><th><span class="hidden">as a bar</span></th><th scope="col">${Term("score")}</th></tr></thead>
     <tbody>${best.map(row)}

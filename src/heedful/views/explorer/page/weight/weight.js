@@ -59,7 +59,7 @@ function WeightDetails({ answer, state, tokens, cell }) {
     <${Products} answer=${answer} />
     <${CalculationSteps} answer=${answer} />
     <${LargestWeights} answer=${answer} state=${state} tokens=${tokens} cell=${cell} />
-    ${answer.value == null ? null : html`<p>The norm of this key’s ${Term("value")} is ${digits(answer.value)}. Times the weight, the value has the norm ${digits(answer.value * weight)}.</p>`}
+    ${answer.value == null || Number.isNaN(weight) ? null : html`<p>The norm of this key’s ${Term("value")} is ${digits(answer.value)}. Times the weight, the value has the norm ${digits(answer.value * weight)}.</p>`}
     <p class="quiet">${answer.group > 1 ? html`${shared(answer, state)} (${Term("grouped heads")}). ` : null}Query and key are the vectors that the model multiplies, after rotary positions if it uses them.</p>
     <${Proof} answer=${answer} />
     <${PythonLine} state=${state} cell=${cell} />`;
@@ -72,7 +72,8 @@ function Proof({ answer }) {
 }
 
 /** The rank of the weight in its row. @param {Answer} answer */
-const rankText = ({ rank, seen }) => `${ordinal(rank)} of ${seen.toLocaleString("en")} in its row`;
+const rankText = ({ rank, seen, weight }) =>
+  Number.isNaN(number(weight)) ? "" : `${ordinal(rank)} of ${seen.toLocaleString("en")} in its row`;
 
 /** The query heads that share this key head. @param {Answer} answer @param {State} state */
 function shared(answer, state) {

@@ -12,6 +12,12 @@ import { number } from "../wire.js";
  */
 export function why(answer, key, name) {
   if (answer.hidden) return ["The mask excludes this key for the query, so its weight is zero."];
+  if (Number.isNaN(number(answer.weight))) {
+    const source = Number.isNaN(number(answer.score))
+      ? "The score is not a number (NaN)"
+      : "The score of another key of the row is not a number (NaN)";
+    return [`${source}, so the softmax of the row has no value.`];
+  }
   const sentences = [];
   if (answer.seen === 1 && answer.sink == null)
     sentences.push("The query may attend to no other key, so this key gets all the weight.");
