@@ -184,7 +184,7 @@ def _draw(vectors: WordVectors, path: Path, rows: list[int], answers: Answers) -
     figure = word_plane.words(
         plane.coordinates.numpy(),
         [vectors.words[row] for row in rows],
-        [f"{order} principal component · {100 * share:.0f}% of the variance"
+        [f"{order} principal component · {100 * share:.0f} % of the variance"
          for order, share in zip(("first", "second"), plane.shares.tolist(), strict=True)],
         arrows=[(rows.index(a), rows.index(b)) for a, b in pairs if a != b],
         title=title,
