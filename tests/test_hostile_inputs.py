@@ -151,7 +151,10 @@ def test_a_recording_of_more_tokens_than_its_tensors_is_refused(entries, tmp_pat
 def test_tokenizer_files_that_grow_are_refused(tmp_path):
     replace = {"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaaaa"}
     path = tmp_path / "tokenizer.json"
-    for parts in ({"normalizer": {"normalizers": [replace] * 9}}, {"decoder": [[replace]] * 9}):
+    for parts in (
+        {"normalizer": {"normalizers": [replace] * 9}},
+        {"pre_tokenizer": [[replace]] * 9},
+    ):
         path.write_text(json.dumps({"model": {"type": "BPE", "vocab": {}, "merges": []}, **parts}))
         with pytest.raises(HeedfulError, match="1,000,000,000 times"):
             load_tokenizer(path)

@@ -90,3 +90,23 @@ def test_errors_of_unsupported_weights_are_short(directory, tmp_path):
     }
     scales = {f"{name}_scale_inv": torch.ones(1) for name in quantised}
     assert "quantised" in refusal({**quantised, **scales})
+
+
+def test_a_gpt2_without_its_output_layer_is_refused_unless_tied(tmp_path):
+    shape = {"vocab_size": 30, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
+    config = transformers.GPT2Config(**shape, tie_word_embeddings=False)
+    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["lm_head.weight"]
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(RunError, match=r"missing lm_head\.weight"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("eos", [[[1]], {"id": 1}, "end", None])
+def test_malformed_end_tokens_are_ignored(eos, directory):
+    path = directory / "generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": eos}))
+    loaded = open_as(LoadedGPT, directory)
+    assert loaded.ends == {loaded.tokenizer.special["eos"]}
+    path.unlink()

@@ -33,7 +33,7 @@ from heedful.explain.stage_types import (
 )
 from heedful.layers import ShortConvolution
 from heedful.models.bert import Bert, MaskedWordHead
-from heedful.models.checks import check_ids
+from heedful.models.checks import check_ids, check_logits
 from heedful.models.gpt import GPT
 from heedful.models.seq2seq import Seq2Seq
 from heedful.ops.indexing import check_index
@@ -276,7 +276,7 @@ def _predictions(states: Stage, head: nn.Linear, tied: bool, ending: str) -> lis
 
     @torch.no_grad()
     def shares(rows: Sequence[int], columns: Sequence[int]) -> Tensor:
-        return head(vectors[list(rows)]).float().softmax(-1)[:, list(columns)]
+        return check_logits(head(vectors[list(rows)])).softmax(-1)[:, list(columns)]
 
     @functools.lru_cache(maxsize=1)  # a row is as wide as the vocabulary
     def row_sum(row: int) -> tuple[Tensor, float]:

@@ -89,24 +89,33 @@ def mark_of(about: Mapping[str, Any]) -> list[Any]:
     return [about.get("step", 0), about.get(CONTINUATION)]
 
 
+def read_recipe(directory: Path) -> Any:
+    """Return the content of a run's recipe; None if there is no recipe."""
+    path = directory / RECIPE
+    return read_checked_json(path) if path.is_file() else None
+
+
 def check_saved(
     path: Path, about: Mapping[str, Any], latest: Mapping[str, Any], directory: Path
 ) -> None:
     """Raise a `RunError` unless the latest checkpoint or weights belong to a run's present state.
 
     `about` and `latest` are the descriptions of the file and of the checkpoint; empty if there is
-    none. Without a recipe, only the run's identity is compared.
+    none. Without a recipe, only the run's identity is compared. A file belongs if this continuation
+    saved it, and not before the best step of the checkpoint; or if it is the checkpoint or the
+    weights from which the continuation began, and nothing better was saved since.
     """
     if about:
         check_same_run(path, RUN, about.get(RUN), directory)
-    if not (directory / RECIPE).is_file():
+    recipe = read_recipe(directory)
+    if recipe is None:
         return
     try:
-        stored = read_checked_json(directory / RECIPE).get(CONTINUATION)
+        stored = recipe.get(CONTINUATION)
         name, continued, weights = stored or [None, [0, None], [0, None]]
         mark, saved, best = mark_of(about), latest.get("step", 0), latest.get("best_step", -1)
-        # Weights are newer than the checkpoint if the run was killed before it saved
-        is_new = mark[1] == name and (mark[0] >= saved or mark[0] == best)
+        # Weights are newer than the best of the checkpoint if the run was killed before it saved
+        is_new = mark[1] == name and mark[0] >= (saved if best < 0 else best)
         is_kept = mark == (continued if mark == mark_of(latest) else weights)
         is_present = is_new or (is_kept and (saved if best < 0 else best) <= continued[0])
     except (AttributeError, LookupError, TypeError, ValueError):  # entries of wrong types

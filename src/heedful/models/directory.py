@@ -12,7 +12,7 @@ from torch import nn
 from heedful.configuration import Configuration, nearest
 from heedful.errors import ArgumentError, RunError
 from heedful.files import load_tensors, read_tensors, write_checked_json
-from heedful.files.run_identity import check_saved, read_config
+from heedful.files.run_identity import check_saved, read_config, read_recipe
 from heedful.files.sharded import latest_checkpoint, load_sharded, read_metadata
 from heedful.models.bert import Bert, BertConfig
 from heedful.models.configurations import CHECKPOINTS, SHARDED
@@ -73,7 +73,13 @@ def load_model(
     config, family = _parse(description, directory / "config.json")
     path = directory / CHECKPOINTS[checkpoint]
     last = latest_checkpoint(directory / CHECKPOINTS["last"], directory / SHARDED)
-    latest = read_metadata(last) if last else {}  # read first: training may replace both files
+    try:  # read first: training may replace both files
+        latest = read_metadata(last) if last else {}
+        read_recipe(directory)
+    except RunError:  # the best weights can be used if the folder `state` is damaged
+        if checkpoint == "last":
+            raise
+        latest = None
     if checkpoint == "last":
         path = last or path
     if path.is_dir():
@@ -81,7 +87,7 @@ def load_model(
         about = latest
     else:
         tensors, about = load_tensors(path)
-    if about:  # empty for weights written by another program
+    if about and latest is not None:  # `about` is empty for weights written by another program
         check_saved(path, about, latest, directory)
     if checkpoint == "last":
         prefix = "model."

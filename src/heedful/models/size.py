@@ -30,19 +30,22 @@ def check_size(config: Config, tensors: Mapping[str, Tensor] | None, directory: 
 
     Args:
         config: the configuration.
-        tensors: the weights by name; None if there are none, where the machine's memory counts.
+        tensors: the weights by name; None if there are none. The memory must suffice, too.
         directory: the directory of both, for the error.
     """
     if tensors is None:
-        most, stored = MAX_BLOCKS, (machine_memory("cpu") or 1 << 40) // 4
+        most, stored = MAX_BLOCKS, 1 << 40
     else:
         most, stored = len(tensors), sum(tensor.numel() for tensor in tensors.values())
-    count = parameters(config) + _position_numbers(config)
+    count, positions = parameters(config), _position_numbers(config)
+    memory = machine_memory("cpu")
     modules = blocks(config) + getattr(config, "convolution", 0)
-    if modules > most or count > 2 * stored + SPARE:
+    is_large = memory is not None and 4 * (count + positions) > memory
+    if modules > most or count > 2 * stored + SPARE or is_large:
         raise RunError(
-            f"{directory}/config.json describes {modules:,} blocks and {count:,} numbers",
-            expected="no more than its weights, or without weights the memory, can hold: "
+            f"{directory}/config.json describes {modules:,} blocks and "
+            f"{count + positions:,} numbers",
+            expected="no more than its weights and the memory can hold: "
             f"{most:,} tensors of {stored:,} numbers",
             cause="a damaged file, or a config.json of another model than the weights",
         )

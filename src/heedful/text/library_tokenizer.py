@@ -128,7 +128,9 @@ class LibraryTokenizer(Tokenizer):
             self._library.enable_truncation(max_tokens)
         try:
             pair = None if second is None else valid_unicode(second)
-            return self._library.encode(valid_unicode(text), pair)
+            texts_ = valid_unicode(text) if pair is None else (valid_unicode(text), pair)
+            with encoding_errors():
+                return self._library.encode_batch([texts_])[0]
         finally:
             self._library.no_truncation()
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 CONFIG = "tokenizer_config.json"
 WORDS = "vocab.txt"
-MAX_GROWTH = 100
+MAX_GROWTH = 20
 NORMALISING = {  # setting of transformers → attribute of the normaliser in `tokenizers`
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
@@ -122,18 +122,27 @@ def _from_file(path: Path) -> Tokenizer:
 def check_growth(about: Any, path: Path) -> None:
     """Raise a `RunError` if a `tokenizer.json` may make a text over `MAX_GROWTH` times longer.
 
-    Replacements can follow each other: nine, each by ten characters, make one character 10⁹.
+    A replacement may match the result of another: nine that follow each other, each of one
+    character by ten, make one character 10⁹.
     """
-    parts = [about.get(name) for name in ("normalizer", "pre_tokenizer", "decoder")]
-    growth = 1
+    parts, rules = [about.get("normalizer"), about.get("pre_tokenizer")], []
     while parts:
         part = parts.pop()
-        if isinstance(part, dict):
-            growth *= max(1, len(str(part.get("content", ""))))
+        if isinstance(part, dict) and isinstance(part.get("content"), str):
+            pattern = part.get("pattern")  # None below: a regular expression
+            rules.append((pattern.get("String") if isinstance(pattern, dict) else pattern, part))
         parts += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-    if growth > MAX_GROWTH:
+    chained = largest = 1.0
+    for pattern, rule in rules:
+        times = len(rule["content"]) / max(1, len(str(pattern or "")))
+        others = [other for other, each in rules if each is not rule]
+        if any(other is None or str(other) in rule["content"] for other in others):
+            chained *= max(1.0, times)
+        else:
+            largest = max(largest, times)
+    if chained * largest > MAX_GROWTH:
         raise RunError(
-            f"{path} has replacements that may make a text {growth:,} times longer",
+            f"{path} has replacements that may make a text {chained * largest:,.0f} times longer",
             expected=f"at most {MAX_GROWTH} times",
             cause="a damaged file",
         )
@@ -199,13 +208,16 @@ def _open_library(directory: Path) -> tokenizers.Tokenizer | None:
             library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=has_prefix)
             library.decoder = decoders.ByteLevel()
         added = _added_tokens(config)
-        library.add_special_tokens([AddedToken(text, special=True) for text in added])
+        special = [*_special_names(directory).values(), *_additional(config)]
+        known = [text for text in special if library.token_to_id(text) is not None]
+        tokens = dict.fromkeys([*added, *known])
+        library.add_special_tokens([AddedToken(text, special=True) for text in tokens])
     except Exception as error:  # `tokenizers` raises bare Exception
         raise read_error(
             words if is_words else vocabulary, error, remedy="download it again"
         ) from error
     for text, id in added.items():
-        if id not in (None, library.token_to_id(text)):
+        if id != library.token_to_id(text):
             raise RunError(
                 f"token {text!r} with id {id} in {directory}",
                 expected=f"id {library.token_to_id(text)}, the next after the vocabulary",
@@ -331,17 +343,17 @@ def _read_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def _added_tokens(config: Mapping[str, Any]) -> dict[str, int | None]:
-    """Return the tokens that were added after training, in the order of their ids.
-
-    Special tokens without an id get the next ids.
-    """
+def _added_tokens(config: Mapping[str, Any]) -> dict[str, int]:
+    """Return the ids of the tokens that were added after training, in their order."""
     added = config.get("added_tokens_decoder") or {}
-    ids = {_token_text(added[id]): int(id) for id in sorted(added, key=int)}
-    special = [config.get(f"{role}_token") for role in ROLES]
-    special += config.get("additional_special_tokens") or []
-    texts = [*ids, *map(_token_text, special)]
-    return {text: ids.get(text) for text in texts if text}
+    texts = {int(id): _token_text(added[id]) for id in sorted(added, key=int)}
+    return {text: id for id, text in texts.items() if text}
+
+
+def _additional(config: Mapping[str, Any]) -> list[str]:
+    """Return the special tokens without a role."""
+    texts = map(_token_text, config.get("additional_special_tokens") or [])
+    return [text for text in texts if text]
 
 
 def _token_text(token: Any) -> str | None:

@@ -166,7 +166,7 @@ def encoding_errors() -> Iterator[None]:
     """
     try:
         yield
-    except (HeedfulError, KeyboardInterrupt):
+    except (HeedfulError, KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:
         raise TextError(

@@ -92,7 +92,9 @@ def _open(
     """Return a checkpoint's architecture, its configuration, and its memory-mapped tensors."""
     description = read_json(directory / "config.json")
     architecture = _architecture(description, directory)
-    has_weights = any(path.suffix in (".safetensors", ".bin") for path in directory.iterdir())
+    has_weights = any(
+        file for name in ("*.safetensors", "pytorch*.bin") for file in directory.glob(name)
+    )
     tensors = mapped_tensors(directory, allow_pickle, verify) if verify or has_weights else {}
     try:
         config = architecture.format.read_config(description, tensors)
@@ -113,7 +115,7 @@ def stored_end_ids(directory: Path) -> frozenset[int]:
     path = directory / "generation_config.json"
     content = read_json(path if path.exists() else directory / "config.json")
     end = content.get("eos_token_id") if isinstance(content, Mapping) else None
-    return frozenset(end if isinstance(end, list) else () if end is None else (end,))
+    return frozenset(id for id in (end if isinstance(end, list) else [end]) if isinstance(id, int))
 
 
 def is_heedful(description: Any) -> bool:

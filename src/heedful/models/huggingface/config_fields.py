@@ -18,5 +18,8 @@ def is_tied(description: Mapping[str, Any], tensors: Collection[str], default: b
     A class without an output layer, such as LlamaModel, gets one that does. `default` is the value
     of a missing `tie_word_embeddings`.
     """
-    has_no_head = str(class_of(description)).endswith("Model") and "lm_head.weight" not in tensors
-    return has_no_head or bool(description.get("tie_word_embeddings", default))
+    name = str(class_of(description))
+    is_bare = name.endswith("Model") and not name.endswith("LMHeadModel")
+    return (is_bare and "lm_head.weight" not in tensors) or bool(
+        description.get("tie_word_embeddings", default)
+    )

@@ -61,11 +61,10 @@ def model_directory(
             expected=EXPECTED,
             remedy="pass the directory of the file; heedful.load opens a recording",
         )
-    models = _models_in(path.parent) if path.parent.name else ""
-    if path.exists() or not NAME.fullmatch(name) or models:
+    if path.exists() or not NAME.fullmatch(name):
         raise RunError(
             f"no directory {str(path_or_name)!r}",
-            expected=f"one of {models}" if models else EXPECTED,
+            expected=EXPECTED,
             remedy="check the path, or create a directory with `heedful train --out DIR`",
         )
     directory = _download(name, revision, (*DESCRIPTIONS, *_weights(SAFE)))
@@ -98,12 +97,15 @@ def _weights(name: str) -> tuple[str, ...]:
 def _download(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
     from huggingface_hub import constants, errors, snapshot_download
 
+    models = _models_in(Path(name).parent) if "/" in name else ""
+    local = f"one of {models}, or a hub name" if models else None
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
     except errors.LocalEntryNotFoundError as error:  # a subclass of the errors below
         raise RunError(
             f"no directory {name!r} here, and no network to download a model of this name from the "
             f"hub; the cache {constants.HF_HUB_CACHE} lacks it, too",
+            expected=local,
             remedy="check the path, connect once, or set HF_HOME to a folder with the model",
         ) from error
     except errors.HfHubHTTPError as error:
@@ -111,6 +113,7 @@ def _download(name: str, revision: str | None, patterns: tuple[str, ...]) -> Pat
             f"no directory {name!r} here, and no such model on the hub"
             f"{f' at revision {revision!r}' if revision else ''} "
             f"({str(error).splitlines()[0]})",
+            expected=local,
             cause="a typo, or a model that requires a login",
             remedy="check the name at https://huggingface.co/models",
         ) from error

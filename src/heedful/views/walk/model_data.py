@@ -14,6 +14,7 @@ from heedful.views.explorer.wire import packed
 from heedful.views.walk.page_data import BYTES, all_stages, computed_stage_data, walk_data
 
 ENCODINGS = ("bpe", "gpt2", "cl100k_base")  # byte-pair encodings that tokenizer.js implements
+MAX_TOKENS = 512  # of a text; a page needs seconds and gigabytes for thousands
 STORED = "Other texts cannot be typed: "
 HALF = (
     "The page computes with weights in half precision, so the last digits of a number can differ "
@@ -35,7 +36,7 @@ def model_data(opened: LoadedModel, walk: Explanation) -> bytes | str:
     room = (BYTES - sum(array.nbytes for array in arrays.values())) // 2
     if count > room:
         return f"{STORED}the model has {count:,} parameters, and the page has room for {room:,}."
-    model, context = copy.deepcopy(opened.model), opened.context_length
+    model, context = copy.deepcopy(opened.model), min(opened.context_length, MAX_TOKENS)
     for parameter in model.parameters():
         parameter.data = parameter.data.half().to(parameter.dtype)
     samples = [
@@ -84,6 +85,8 @@ def _tokenizer_data(tokenizer: Any) -> tuple[dict[str, str], dict[str, Tensor]]:
         return {}, {}
     tokens = sorted(encoding.token_byte_values(), key=encoding.encode_single_token)
     originals = getattr(tokenizer, "originals", range(len(tokens)))
-    arrays = {"sizes": [len(token) for token in tokens], "bytes": list(b"".join(tokens))}
-    bytes_ = {name: torch.tensor(part, dtype=torch.uint8) for name, part in arrays.items()}
-    return {"encoding": encoding.name}, {**bytes_, "originals": torch.tensor(originals)}
+    return {"encoding": encoding.name}, {
+        "sizes": torch.tensor([len(token) for token in tokens]),
+        "bytes": torch.tensor(list(b"".join(tokens)), dtype=torch.uint8),
+        "originals": torch.tensor(originals),
+    }
