@@ -148,17 +148,12 @@ def _show_probabilities(opened: LoadedGPT, ids: list[int], count: int, as_json: 
         logits = check_logits(opened.model(batch).logits[0])
     probabilities = logits.softmax(-1)[:, : opened.tokenizer.size]
     top = probabilities.topk(min(count, probabilities.shape[-1]))
-    positions: list[dict[str, Any]] = [
-        {"position": n, "piece": piece, "next": _next_tokens(opened, tokens, values)}
-        for n, (piece, tokens, values) in enumerate(
-            zip(
-                opened.pieces(ids),
-                top.indices.tolist(),
-                top.values.tolist(),
-                strict=True,
-            )
-        )
-    ]
+    positions: list[dict[str, Any]] = []
+    for n, piece in enumerate(opened.pieces(ids)):
+        tokens = top.indices[n].tolist()
+        columns = zip(opened.pieces(tokens), tokens, top.values[n].tolist(), strict=True)
+        likely = [dict(zip(("piece", "id", "probability"), row, strict=True)) for row in columns]
+        positions.append({"position": n, "piece": piece, "next": likely})
     if as_json:
         click.echo(json.dumps(positions))
         return
@@ -174,14 +169,3 @@ def _show_probabilities(opened: LoadedGPT, ids: list[int], count: int, as_json: 
         for row in positions
     ]
     screen.print(table(["position", "token", "likeliest next tokens"], rows, numbers=[0]))
-
-
-def _next_tokens(
-    opened: LoadedGPT, tokens: list[int], probabilities: list[float]
-) -> list[dict[str, Any]]:
-    return [
-        {"piece": piece, "id": token, "probability": probability}
-        for piece, token, probability in zip(
-            opened.pieces(tokens), tokens, probabilities, strict=True
-        )
-    ]

@@ -51,7 +51,11 @@ def tokenize(
     if not tokens:
         raise TextError("a text without tokens", expected="more than white space")
     pieces = tokenizer.pieces(tokens)
-    ids = [_original_id(tokenizer, token) for token in tokens]
+    from heedful.text import TiktokenTokenizer
+
+    ids = tokens
+    if isinstance(tokenizer, TiktokenTokenizer):  # may have fewer rows than the encoding has ids
+        ids = [tokenizer.original_id(token) for token in tokens]
     summary: dict[str, int | str] = {
         "tokenizer": name,
         "characters": len(text),
@@ -99,13 +103,6 @@ def _read_ids(tokenizer: Tokenizer, text: str) -> list[int]:
     return [*tokenizer.prefix_ids, *tokenizer.encode(text)]
 
 
-def _original_id(tokenizer: Tokenizer, token: int) -> int:
-    """Return the tiktoken id of a compact tokenizer's token; return any other id unchanged."""
-    from heedful.text import TiktokenTokenizer
-
-    return tokenizer.original_id(token) if isinstance(tokenizer, TiktokenTokenizer) else token
-
-
 def _show(summary: dict[str, int | str], pieces: list[str], ids: list[int]) -> None:
     from heedful.views.terminal import console, facts, plural, table
 
@@ -116,15 +113,10 @@ def _show(summary: dict[str, int | str], pieces: list[str], ids: list[int]) -> N
     if len(ids) > ROWS:
         screen.print(f"… and {len(ids) - ROWS:,} more (--json lists all)", style="dim")
     screen.print()
-    screen.print(
-        facts(
-            [
-                (
-                    "tokens",
-                    f"{summary['tokens']:,} for {plural(int(summary['characters']), 'character')}",
-                ),
-                ("vocabulary used", f"{summary['distinct']:,} of {summary['vocabulary']:,}"),
-                ("largest id", f"{summary['largest']:,} ({pieces[ids.index(max(ids))]})"),
-            ]
-        )
-    )
+    characters = plural(int(summary["characters"]), "character")
+    pairs = [
+        ("tokens", f"{summary['tokens']:,} for {characters}"),
+        ("vocabulary used", f"{summary['distinct']:,} of {summary['vocabulary']:,}"),
+        ("largest id", f"{summary['largest']:,} ({pieces[ids.index(max(ids))]})"),
+    ]
+    screen.print(facts(pairs))

@@ -23,14 +23,7 @@ from heedful.explain.common_stages import (
     sinusoid_stage,
     sum_stage,
 )
-from heedful.explain.stage_types import (
-    Explanation,
-    Formula,
-    Section,
-    Stage,
-    answer,
-    stored,
-)
+from heedful.explain.stage_types import Explanation, Formula, Section, Stage, answer, stored
 from heedful.layers import ShortConvolution
 from heedful.models.bert import Bert, MaskedWordHead
 from heedful.models.checks import check_ids

@@ -139,10 +139,7 @@ class _TransformersContinuation(Continuation):
     def logits(self, ids: Tensor) -> Tensor:
         with self._opened.library_errors():
             output = self._writer(
-                ids[:, self._length :],
-                past_key_values=self._cache,
-                use_cache=True,
-                **self._options,
+                ids[:, self._length :], past_key_values=self._cache, use_cache=True, **self._options
             )
         self._cache, self._length = output.past_key_values, ids.shape[1]
         return output.logits[:, -1]
