@@ -244,8 +244,12 @@ def _embed(
                      rule="words")  # fmt: skip
     if not positions:
         return [vectors]
-    sines = sinusoid_stage(sinusoidal(len(tokens), width).double(), rows)
-    sines = dataclasses.replace(sines, name=f"{prefix}positions")
+    sines = stored(
+        f"{prefix}positions", sinusoidal(len(tokens), width).double(),
+        "sin and cos of position / 10000^(2i/width)",
+        "Sines and cosines of each token's position. They encode the order of the tokens.", rows,
+        kind="positions", rule="sinusoids",
+    )  # fmt: skip
     return [vectors, sines, sum_stage(f"{prefix}input", [vectors, sines], POSITION_SUM, "input")]
 
 
