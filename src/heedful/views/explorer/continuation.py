@@ -45,9 +45,9 @@ class Continuation(ABC):
     def cut(self, length: int, capacity: int) -> bool:
         """Cut the cache to `length` tokens, with room for `capacity`; return False if cleared."""
 
-    @abstractmethod
     def name_tokens(self, recording: Recording, pieces: list[str]) -> None:
         """Set the token names of a recording of the text."""
+        recording.tokens = [pieces]
 
 
 def continuation(loaded: LoadedModel, prompt: str) -> Continuation:
@@ -89,9 +89,6 @@ class _GPTContinuation(Continuation):
     def cut(self, length: int, capacity: int) -> bool:
         self._reader.cut(length, capacity)
         return True
-
-    def name_tokens(self, recording: Recording, pieces: list[str]) -> None:
-        recording.tokens = [pieces]
 
 
 class _Seq2SeqContinuation(Continuation):
@@ -154,9 +151,6 @@ class _TransformersContinuation(Continuation):
         except RuntimeError:  # a sliding window has dropped keys that are needed
             self._cache, self._length = None, 0
         return bool(self._length)
-
-    def name_tokens(self, recording: Recording, pieces: list[str]) -> None:
-        recording.tokens = [pieces]
 
 
 def _prompt_ids(loaded: LoadedTransformers, prompt: str) -> list[int]:
