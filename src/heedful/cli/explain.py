@@ -137,11 +137,10 @@ def explain(
     if html is not None:
         _write_page(html, explanation, words, opened, passed)
         return
-    positions = None
-    if query is not None:
-        positions = explanation.positions_of(query)
+    positions = [] if query is None else explanation.positions_of(query)
+    if positions:
         explanation = explanation.of_token(positions[0])
-    paths = [] if pictures is None else _draw(explanation, pictures, suffix, overwrite, positions)
+    paths = [] if pictures is None else _draw(explanation, pictures, suffix, overwrite)
     if as_json:
         from heedful.views.walk.page_data import as_data
 
@@ -230,13 +229,10 @@ def _hint(explanation: Explanation, is_variant: bool) -> str:
     return "More: --step scores shows that step in full, --all every step; --json"
 
 
-def _draw(
-    explanation: Explanation, folder: Path, suffix: str, overwrite: bool, query: list[int] | None
-) -> list[Path]:
+def _draw(explanation: Explanation, folder: Path, suffix: str, overwrite: bool) -> list[Path]:
     from heedful.cli.plot import warn_of_missing_fonts
     from heedful.views.walk.pictures import draw
 
-    position = query[0] if query else None
-    paths = draw(explanation, folder, suffix, query=position, overwrite=overwrite)
+    paths = draw(explanation, folder, suffix, query=explanation.query, overwrite=overwrite)
     warn_of_missing_fonts([*explanation.tokens, *explanation.memory])
     return paths

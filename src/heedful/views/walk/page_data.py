@@ -231,40 +231,29 @@ def with_places(formula: Formula) -> Formula:
     return Formula(re.sub(r"\d+", "{}", formula.text), places)
 
 
-def as_data(walk: Explanation, places: Sequence[int] | None = None) -> dict[str, Any]:
+def as_data(walk: Explanation, places: Sequence[int] = ()) -> dict[str, Any]:
     """Return a walk as JSON data.
 
     Args:
         walk: the explanation of a text.
-        places: positions of a token. If not None, steps with a row per query contain only the row
-            of the first of these positions.
+        places: positions of a token. If there are any, steps with a row per query contain only the
+            row of the first of these positions.
     """
-    if places is not None:
-        walk = walk.of_token(places[0])
+    walk = walk.of_token(places[0]) if places else walk
     data = summary(walk)
-    if places is not None:
+    if places:
         place = walk.row
         data["query"] = {"token": walk.tokens[place], "place": place, "places": list(places)}
     if walk.vocabulary:
         data |= {"asked": walk.predicted, "missing": walk.missing}
         data["answers"] = [_answer(walk, answer) for answer in walk.answers]
-    data["groups"] = [
-        {
-            "title": section.title,
-            "layer": section.layer,
-            "brief": section.kind == "blocks",
-            "steps": [stage.name for stage in section.stages],
-        }
-        for section in walk.sections
-    ]
-    return {
-        **data,
-        "steps": [
-            {"group": number, **_step(walk, section, stage)}
-            for number, section in enumerate(walk.sections)
-            for stage in section.stages
-        ],
-    }
+    data |= {"groups": [], "steps": []}
+    for number, section in enumerate(walk.sections):
+        names = [stage.name for stage in section.stages]
+        entry = {"title": section.title, "layer": section.layer, "brief": section.kind == "blocks"}
+        data["groups"].append(entry | {"steps": names})
+        data["steps"] += [{"group": number, **_step(walk, section, s)} for s in section.stages]
+    return data
 
 
 def summary(walk: Explanation) -> dict[str, Any]:
