@@ -33,12 +33,7 @@ BertTokenizer: TypeAlias = WordPieceTokenizer | RobertaTokenizer
 
 @torch.inference_mode()
 def fill(
-    model: Bert,
-    tokenizer: BertTokenizer,
-    text: str,
-    second: str | None = None,
-    *,
-    count: int = 5,
+    model: Bert, tokenizer: BertTokenizer, text: str, second: str | None = None, *, count: int = 5
 ) -> list[Gap]:
     """Return the likeliest words for each [MASK].
 

@@ -51,20 +51,15 @@ class Score(NamedTuple):
 
 SCORES = {
     "previous": Score(
-        "weight on the token before",
-        "Voita et al. 2019, arXiv:1905.09418 (positional heads)",
+        "weight on the token before", "Voita et al. 2019, arXiv:1905.09418 (positional heads)"
     ),
     "sink": Score(
         "weight on the first token, from queries after it",
         "Xiao et al. 2023, arXiv:2309.17453 (attention sinks)",
     ),
-    "self": Score(
-        "weight on the token itself",
-        "Clark et al. 2019, arXiv:1906.04341",
-    ),
+    "self": Score("weight on the token itself", "Clark et al. 2019, arXiv:1906.04341"),
     "local": Score(
-        f"weight on tokens at most {REACH} positions away",
-        "Clark et al. 2019, arXiv:1906.04341",
+        f"weight on tokens at most {REACH} positions away", "Clark et al. 2019, arXiv:1906.04341"
     ),
     "broad": Score(
         "entropy divided by the largest possible entropy",
@@ -75,8 +70,7 @@ SCORES = {
         "Olsson et al. 2022, arXiv:2209.11895",
     ),
     "duplicate": Score(
-        "weight on earlier occurrences of the query's token",
-        "Wang et al. 2022, arXiv:2211.00593",
+        "weight on earlier occurrences of the query's token", "Wang et al. 2022, arXiv:2211.00593"
     ),
 }
 MEANS = ("entropy", "distance")  # more columns of a table: means over queries, in nats and tokens

@@ -123,6 +123,21 @@ def test_arrays_and_tensors_give_the_same_results(call):
         np.testing.assert_array_equal(array, tensor)
 
 
+def head_by_head(function, query, key, value, *, mask, bias, scale):
+    """Compute each head of each sequence separately; several query heads may share a key head."""
+    B, H, N, _ = query.shape
+    group = H // key.shape[1]
+    mask, bias = (tensor.expand(B, H, N, key.shape[2]) for tensor in (mask, bias))
+    contexts = [
+        function(
+            query[b, h], key[b, h // group], value[b, h // group],
+            mask=mask[b, h], bias=bias[b, h], scale=scale,
+        )[0]
+        for b in range(B) for h in range(H)
+    ]  # fmt: skip
+    return torch.stack(contexts).unflatten(0, (B, H))
+
+
 def by_every_path(inputs, arguments, allowed):
     """Return the output of every implementation in heedful, and of torch."""
 
@@ -138,8 +153,8 @@ def by_every_path(inputs, arguments, allowed):
         "attention": heedful.attention(*inputs, **arguments),
         "dropout": heedful.attention(*inputs, **arguments, dropout=1e-12),
         "steps": heedful.steps(*inputs, **arguments).context,
-        "loops": reference.heads_in_loops(*heads, **plain)[0],
-        "products": reference.heads_in_products(*heads, **plain)[0],
+        "loops": head_by_head(reference.attention_in_loops, *heads, **plain),
+        "products": head_by_head(reference.attention_in_products, *heads, **plain),
         "torch": F.scaled_dot_product_attention(
             *heads, bias.masked_fill(~mask, -torch.inf), scale=plain["scale"], enable_gqa=True
         ),

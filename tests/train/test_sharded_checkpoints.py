@@ -9,8 +9,9 @@ from heedful.errors import RunError, SaveError
 from heedful.files import load_tensors, save_tensors
 from heedful.files.sharded import newest, save_sharded
 from heedful.models import load_model, parameters_of
+from heedful.models.directory import latest_checkpoint
 from heedful.processes import Processes
-from heedful.train.checkpoint import checkpoint_path, saved_step
+from heedful.train.checkpoint import saved_step
 
 LAST = "state/last.safetensors"
 
@@ -43,7 +44,7 @@ def test_the_later_checkpoint_is_resumed_and_loaded(step, is_later, run, group, 
     save_tensors(copy / LAST, tensors, about)
     other = {name: tensor + 1 for name, tensor in tensors.items()}
     save_sharded(copy / "state/sharded", other, {**about, "step": step}, Processes())
-    assert (checkpoint_path(copy) == copy / LAST) != is_later
+    assert (latest_checkpoint(copy) == copy / LAST) != is_later
     assert saved_step(copy) == (5 if is_later else 4)
     loaded = parameters_of(load_model(copy, checkpoint="last"))
     expected = other if is_later else tensors

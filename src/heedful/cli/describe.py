@@ -39,13 +39,9 @@ Examples:
 @opening_options("revision", "allow_pickle")
 @json_option
 def describe(
-    model: Path,
-    out: Path | None,
-    block: bool,
-    overwrite: bool,
-    opening: dict[str, Any],
+    model: Path, out: Path | None, block: bool, overwrite: bool, opening: dict[str, Any],
     as_json: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Show the settings of MODEL, its parameters by part, and the shapes of a batch.
 
     MODEL is a training run, a directory in Hugging Face format, or a hub name. For architectures

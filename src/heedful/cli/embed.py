@@ -65,17 +65,10 @@ class Answers(NamedTuple):
 @opening_options("checkpoint", "revision", "allow_pickle")
 @json_option
 def embed(
-    source: Path | None,
-    between: tuple[str, str] | None,
-    similar: str | None,
-    question: tuple[str, str, str] | None,
-    keep_given: bool,
-    count: int,
-    picture: Path | None,
-    overwrite: bool,
-    opening: dict[str, Any],
-    as_json: bool,
-) -> None:
+    source: Path | None, between: tuple[str, str] | None, similar: str | None,
+    question: tuple[str, str, str] | None, keep_given: bool, count: int, picture: Path | None,
+    overwrite: bool, opening: dict[str, Any], as_json: bool,
+) -> None:  # fmt: skip
     """Compare words by the embedding vectors of SOURCE.
 
     SOURCE is a CSV or JSON file with a vector for each word, or a model, whose tokens are then the
@@ -92,8 +85,7 @@ def embed(
         _draw(vectors, picture, _rows_to_draw(vectors, answers), answers)
     show_table = not (between or answers.similar or question or picture)
     if as_json:
-        data = _as_data(vectors, answers, picture, show_table)
-        click.echo(json.dumps(data))
+        click.echo(json.dumps(_as_data(vectors, answers, picture, show_table)))
     else:
         _show(vectors, answers, picture, show_table)
 
@@ -227,14 +219,9 @@ def _similarities(vectors: WordVectors) -> list[list[float]]:
     """Return the cosine similarity of each pair of words; NaN for zero vectors."""
     import torch
 
-    from heedful.text.similarity import cosine
-
     table = torch.from_numpy(vectors.table)
-    nonzero = table.any(dim=-1).nonzero()[:, 0]
-    similarities = torch.full((len(table), len(table)), torch.nan, dtype=table.dtype)
-    rows = table[nonzero]
-    similarities[nonzero[:, None], nonzero] = cosine(rows[:, None], rows[None])
-    return similarities.tolist()
+    lengths = table.norm(dim=-1)
+    return (table @ table.T / (lengths[:, None] * lengths)).tolist()  # 0 / 0 is NaN
 
 
 def _show(vectors: WordVectors, answers: Answers, picture: Path | None, show_table: bool) -> None:

@@ -10,7 +10,7 @@ import click
 
 from heedful.cli.input_texts import cut_option, file_option, notices, read_text, second_option
 from heedful.cli.options import check_model, json_option, opening_options, refuse
-from heedful.cli.output_paths import check_page
+from heedful.cli.output_paths import SUFFIXES, check_page
 from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -81,13 +81,9 @@ Examples:
     help="Also save pictures of the steps in this folder.",
 )  # fmt: skip
 @click.option(
-    "--format",
-    "suffix",
-    type=click.Choice(["png", "svg", "pdf"]),
-    default="png",
-    show_default=True,
+    "--format", "suffix", type=click.Choice(SUFFIXES), default="png", show_default=True,
     help="File format of --pictures.",
-)
+)  # fmt: skip
 @click.option(
     "--html", type=click.Path(path_type=Path), metavar="FILE",
     help="Write the steps as a web page. Readers can type other texts, if the model is small.",
@@ -100,22 +96,10 @@ Examples:
 @opening_options()
 @json_option
 def explain(
-    text: str | None,
-    file: Path | None,
-    cut: bool,
-    model: Path | None,
-    head: int,
-    query: str | None,
-    pictures: Path | None,
-    suffix: str,
-    html: Path | None,
-    overwrite: bool,
-    step: str | None,
-    every: bool,
-    as_json: bool,
-    opening: dict[str, Any],
-    **options: Any,
-) -> None:
+    text: str | None, file: Path | None, cut: bool, model: Path | None, head: int,
+    query: str | None, pictures: Path | None, suffix: str, html: Path | None, overwrite: bool,
+    step: str | None, every: bool, as_json: bool, opening: dict[str, Any], **options: Any,
+) -> None:  # fmt: skip
     """Show each step of attention on TEXT, with all numbers.
 
     Each word is a token. Vectors and weights are random numbers from a seed; words of document 002
@@ -153,11 +137,10 @@ def explain(
     if html is not None:
         _write_page(html, explanation, words, opened, passed)
         return
-    positions = None
-    if query is not None:
-        positions = explanation.positions_of(query)
+    positions = [] if query is None else explanation.positions_of(query)
+    if positions:
         explanation = explanation.of_token(positions[0])
-    paths = [] if pictures is None else _draw(explanation, pictures, suffix, overwrite, positions)
+    paths = [] if pictures is None else _draw(explanation, pictures, suffix, overwrite)
     if as_json:
         from heedful.views.walk.page_data import as_data
 
@@ -246,13 +229,10 @@ def _hint(explanation: Explanation, is_variant: bool) -> str:
     return "More: --step scores shows that step in full, --all every step; --json"
 
 
-def _draw(
-    explanation: Explanation, folder: Path, suffix: str, overwrite: bool, query: list[int] | None
-) -> list[Path]:
+def _draw(explanation: Explanation, folder: Path, suffix: str, overwrite: bool) -> list[Path]:
     from heedful.cli.plot import warn_of_missing_fonts
     from heedful.views.walk.pictures import draw
 
-    position = query[0] if query else None
-    paths = draw(explanation, folder, suffix, query=position, overwrite=overwrite)
+    paths = draw(explanation, folder, suffix, query=explanation.query, overwrite=overwrite)
     warn_of_missing_fonts([*explanation.tokens, *explanation.memory])
     return paths

@@ -20,24 +20,15 @@ Examples:
 @click.command(epilog=EXAMPLE)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
-    "--to",
-    "directory",
-    required=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Directory to write to; it must not contain a model.",
-)
+    "--to", "directory", type=click.Path(path_type=Path, file_okay=False), required=True,
+    metavar="DIR", help="Directory to write to; it must not contain a model.",
+)  # fmt: skip
 @click.option(
     "--tokenizer/--no-tokenizer", "with_tokenizer", default=True,
     help="Write the tokenizer's files too [--tokenizer].",
 )  # fmt: skip
 @opening_options("checkpoint", "revision", "allow_pickle")
-def export(
-    run: Path,
-    directory: Path,
-    with_tokenizer: bool,
-    opening: dict[str, Any],
-) -> None:
+def export(run: Path, directory: Path, with_tokenizer: bool, opening: dict[str, Any]) -> None:
     """Write the model RUN in Hugging Face format, with its tokenizer; the logits stay the same.
 
     A GPT with rotary positions becomes a Llama, Mistral, Qwen2 or Qwen3, depending on its settings.

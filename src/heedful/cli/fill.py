@@ -32,14 +32,9 @@ Examples:
 @json_option
 @opening_options()
 def fill(
-    model: Path,
-    text: str | None,
-    file: Path | None,
-    second: str | None,
-    count: int,
-    as_json: bool,
+    model: Path, text: str | None, file: Path | None, second: str | None, count: int, as_json: bool,
     opening: dict[str, Any],
-) -> None:
+) -> None:  # fmt: skip
     """Show the most probable words for each [MASK] in TEXT.
 
     MODEL is a BERT: a training run, a directory in Hugging Face format, or a hub name.

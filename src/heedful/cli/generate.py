@@ -157,17 +157,12 @@ def _show_probabilities(opened: LoadedGPT, ids: list[int], count: int, as_json: 
 
     probabilities = _log_probabilities(opened, ids).exp()[:, : opened.tokenizer.size]
     top = probabilities.topk(min(count, probabilities.shape[-1]))
-    positions: list[dict[str, Any]] = [
-        {"position": n, "piece": piece, "next": _next_tokens(opened, tokens, values)}
-        for n, (piece, tokens, values) in enumerate(
-            zip(
-                opened.pieces(ids),
-                top.indices.tolist(),
-                top.values.tolist(),
-                strict=True,
-            )
-        )
-    ]
+    positions: list[dict[str, Any]] = []
+    for n, piece in enumerate(opened.pieces(ids)):
+        tokens = top.indices[n].tolist()
+        columns = zip(opened.pieces(tokens), tokens, top.values[n].tolist(), strict=True)
+        likely = [dict(zip(("piece", "id", "probability"), row, strict=True)) for row in columns]
+        positions.append({"position": n, "piece": piece, "next": likely})
     if as_json:
         click.echo(json.dumps(positions))
         return
@@ -222,14 +217,3 @@ def _show_loss(opened: LoadedGPT, ids: list[int], as_json: bool) -> None:
     columns = ["position", "token", "next token", "probability", "−log p"]
     console().print(table(columns, lines, numbers=[0, 3, 4]))
     click.echo(f"\nloss, the mean of −log p: {mean:.3f} nats (perplexity {math.exp(mean):.1f})")
-
-
-def _next_tokens(
-    opened: LoadedGPT, tokens: list[int], probabilities: list[float]
-) -> list[dict[str, Any]]:
-    return [
-        {"piece": piece, "id": token, "probability": probability}
-        for piece, token, probability in zip(
-            opened.pieces(tokens), tokens, probabilities, strict=True
-        )
-    ]

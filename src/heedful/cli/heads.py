@@ -18,13 +18,7 @@ from heedful.cli.input_texts import (
     second_option,
     verify_option,
 )
-from heedful.cli.options import (
-    check_model,
-    json_option,
-    opening_options,
-    refuse,
-    sequence_option,
-)
+from heedful.cli.options import check_model, json_option, opening_options, refuse, sequence_option
 from heedful.cli.segments_option import (
     SegmentsOption,
     TableOptions,

@@ -31,13 +31,7 @@ from heedful.cli.input_texts import (
     second_option,
     verify_option,
 )
-from heedful.cli.options import (
-    check_model,
-    heads_option,
-    layers_option,
-    opening_options,
-    refuse,
-)
+from heedful.cli.options import check_model, heads_option, layers_option, opening_options, refuse
 from heedful.cli.output_paths import check_page
 from heedful.cli.segments_option import (
     SegmentsOption,

@@ -163,18 +163,14 @@ def sequence_option(default: str) -> Decorator:
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 OPENING = {
     "checkpoint": click.option(
-        "--checkpoint",
-        type=click.Choice(["best", "last"]),
-        default="best",
-        show_default=True,
+        "--checkpoint", type=click.Choice(["best", "last"]), default="best", show_default=True,
         help="Saved weights of a run: those of the lowest validation loss, or the last ones.",
     ),
     "revision": click.option(
         "--revision", metavar="NAME", help="Branch, tag or commit of a model on the hub [main]."
     ),
     "allow_pickle": click.option(
-        "--allow-pickle",
-        is_flag=True,
+        "--allow-pickle", is_flag=True,
         help="Read .bin files if the model has no safetensors; only tensors are unpickled.",
     ),
     "device": click.option(

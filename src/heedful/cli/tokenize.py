@@ -171,15 +171,10 @@ def _show(summary: dict[str, int | str], pieces: list[str], ids: list[int]) -> N
     if len(ids) > ROWS:
         screen.print(f"… and {len(ids) - ROWS:,} more (--json lists all)", style="dim")
     screen.print()
-    screen.print(
-        facts(
-            [
-                (
-                    "tokens",
-                    f"{summary['tokens']:,} for {plural(int(summary['characters']), 'character')}",
-                ),
-                ("vocabulary used", f"{summary['distinct']:,} of {summary['vocabulary']:,}"),
-                ("largest id", f"{summary['largest']:,} ({pieces[ids.index(max(ids))]})"),
-            ]
-        )
-    )
+    characters = plural(int(summary["characters"]), "character")
+    pairs = [
+        ("tokens", f"{summary['tokens']:,} for {characters}"),
+        ("vocabulary used", f"{summary['distinct']:,} of {summary['vocabulary']:,}"),
+        ("largest id", f"{summary['largest']:,} ({pieces[ids.index(max(ids))]})"),
+    ]
+    screen.print(facts(pairs))

@@ -90,17 +90,10 @@ Examples:
 @settings_of("Model of an encoder–decoder", PAIRS.model, leave_out=GPT_FIELDS)
 @settings_of("Training", QUICK.train)
 def train(
-    files: tuple[str, ...],
-    out: Path,
-    pairs: str | None,
-    preset_name: str | None,
-    config: Path | None,
-    include: str | None,
-    watch_file: Path | None,
-    resume: bool,
-    overwrite: bool,
-    **options: Any,
-) -> int:
+    files: tuple[str, ...], out: Path, pairs: str | None, preset_name: str | None,
+    config: Path | None, include: str | None, watch_file: Path | None, resume: bool,
+    overwrite: bool, **options: Any,
+) -> int:  # fmt: skip
     """Train a GPT or a BERT on text files, or an encoder–decoder on pairs.
 
     FILES are text files, folders of them, or - for standard input; the default is the Python
@@ -196,11 +189,7 @@ def join(processes: Processes) -> int:
 
 
 def _train(
-    plan: Plan,
-    prepare: Callable[[], Prepared],
-    processes: Processes,
-    resume: bool,
-    screen: Console,
+    plan: Plan, prepare: Callable[[], Prepared], processes: Processes, resume: bool, screen: Console
 ) -> int:
     from heedful.device import choose_device
     from heedful.train.run import open_training

@@ -48,15 +48,9 @@ Examples:
 @json_option
 @settings_of("Search", Search())
 def translate(
-    run: Path,
-    text: str | None,
-    file: Path | None,
-    cut: bool,
-    every: bool,
-    opening: dict[str, Any],
-    as_json: bool,
-    **options: Any,
-) -> None:
+    run: Path, text: str | None, file: Path | None, cut: bool, every: bool, opening: dict[str, Any],
+    as_json: bool, **options: Any,
+) -> None:  # fmt: skip
     """Translate TEXT with the model RUN, which was trained by `heedful train --pairs`.
 
     Each line of TEXT is translated separately into one line; a blank line stays blank.

@@ -111,65 +111,52 @@ def attend(
 
         return compute
 
-    def pairs(name: str, formula: str, sentence: str, **fields: Any) -> Stage:
-        return Stage(
-            name, shape, formula, sentence, query.rows, key.rows, part(name), kind=name, **fields
-        )
+    stages: list[Stage] = []
 
-    stages = [
-        pairs(
-            "scores",
-            f"scores = {query.name} · {key.name}ᵀ",
-            "How well each query (row) matches each key (column): the dot product of the two "
-            "vectors. It is large if both vectors are long and point in similar directions.",
-            factors=(query, key),
-        )
-    ]
+    def add(name: str, formula: str, sentence: str, **fields: Any) -> None:
+        stages.append(
+            Stage(
+                name, shape, formula, sentence, query.rows, key.rows, part(name), kind=name,
+                sources=tuple(stages[-1:]), **fields,
+            )
+        )  # fmt: skip
+
+    sentence = (
+        "How well each query (row) matches each key (column): the dot product of the two vectors. "
+        "It is large if both vectors are long and point in similar directions."
+    )
+    add("scores", f"scores = {query.name} · {key.name}ᵀ", sentence, factors=(query, key))
     if scale is None:
         width = query.shape[-1]
         root, read = math.sqrt(width), row_reader(stages[0])
-        stages.append(
-            pairs(
-                "scaled",
-                f"scaled = scores / √{width} = scores / {root:.4f}",
-                f"Each score is divided by the square root of {width}, the width of a key. "
-                "Otherwise wide vectors would have such large dot products that one token would "
-                "get nearly all the weight.",
-                number_formula=lambda head, row, column: Formula(
-                    "{} / {}", (read(head, row)[column], root)
-                ),
-                sources=(stages[0],),
-                reads="number",
-                rule="scaled",
-                constants={"root": root},
-            )
-        )
+        add(
+            "scaled", f"scaled = scores / √{width} = scores / {root:.4f}",
+            f"Each score is divided by the square root of {width}, the width of a key. Otherwise "
+            "wide vectors would have such large dot products that one token would get nearly all "
+            "the weight.", reads="number", rule="scaled", constants={"root": root},
+            number_formula=lambda head, row, column: Formula(
+                "{} / {}", (read(head, row)[column], root)
+            ),
+        )  # fmt: skip
     if masks:
         formula = f"masked = {stages[-1].name} where {' and '.join(conditions)}, elsewhere -inf"
         limits = {"causal": causal, "window": None if mask is None else mask.size}
-        fields: dict[str, Any] = {"sources": (stages[-1],), "reads": "number", "constants": limits}
-        stages.append(pairs("masked", formula, " ".join(sentences), rule="masked", **fields))
-    weights = pairs(
-        "weights",
-        f"weights = softmax({stages[-1].name}), row by row",
+        reading: dict[str, Any] = {"reads": "number", "rule": "masked", "constants": limits}
+        add("masked", formula, " ".join(sentences), **reading)
+    sentence = (
         "e to the power of each score, divided by the sum of these powers in the row. The weights "
-        "of a row sum to 1: they show how the row's token distributes its attention.",
-        sources=(stages[-1],),
-        reads="row",
-        rule="softmax",
+        "of a row sum to 1: they show how the row's token distributes its attention."
     )
+    formula = f"weights = softmax({stages[-1].name}), row by row"
+    add("weights", formula, sentence, reads="row", rule="softmax")
     values = value.name if value.name.endswith("s") else f"{value.name}s"
     context = stored(
-        "context",
-        attention(*heads, mask=mask, causal=causal, scale=scale)[0],
+        "context", attention(*heads, mask=mask, causal=causal, scale=scale)[0],
         f"context = weights · {value.name}",
         f"For each token, the weighted sum of the {values}: what the token gathers from all "
-        "tokens that it attends to.",
-        query.rows,
-        (weights, value),
-        kind="context",
-    )
-    return [*stages, weights, context]
+        "tokens that it attends to.", query.rows, (stages[-1], value), kind="context",
+    )  # fmt: skip
+    return [*stages, context]
 
 
 def _projections(
@@ -224,14 +211,13 @@ def _projected(
 def _output(context: Stage, layer: nn.Linear) -> list[Stage]:
     """Return the stages of the joined heads (if any), the output weights and the output."""
     joined = _joined_heads(context) if len(context.shape) == 3 else context
+    sizes = layer.in_features, layer.out_features
+    sentence = "each number is a weighted sum of all numbers of the token's context."
+    if sizes[0] != sizes[1]:
+        sentence = f"the context, projected to {sizes[1]} numbers, the width of the input."
     about = (
-        f"The weights of the output projection, {layer.in_features} × {layer.out_features}.",
-        "The output of the layer: "
-        + (
-            "each number is a weighted sum of all numbers of the token's context."
-            if layer.in_features == layer.out_features
-            else f"the context, projected to {layer.out_features} numbers, the width of the input."
-        ),
+        f"The weights of the output projection, {sizes[0]} × {sizes[1]}.",
+        f"The output of the layer: {sentence}",
     )
     output = linear_stages("output", joined, layer, "W_output", about, kind="output")
     return output if joined is context else [joined, *output]
@@ -242,20 +228,17 @@ def _joined_heads(context: Stage) -> Stage:
     heads, count, width = context.shape
     names = [f"context of head {h}" for h in range(heads)]
     size = "1 number" if width == 1 else f"{width} numbers"
+    sentence = f"The contexts of the {heads} heads side by side, {size} from each head."
+    if heads == 1:
+        sentence = "There is only one head, so this is the context of that head."
+
+    def number_formula(head: int, row: int, column: int) -> Formula:
+        return Formula(f"number {column % width} of head {column // width}", ())
+
     return stored(
-        "joined",
-        context.numbers().transpose(0, 1).flatten(1),
-        "joined = " + " | ".join(names if heads <= 3 else [names[0], "…", names[-1]]),
-        f"The contexts of the {heads} heads side by side, {size} from each head."
-        if heads > 1
-        else "There is only one head, so this is the context of that head.",
-        context.rows,
-        number_formula=lambda head, row, column: Formula(
-            f"number {column % width} of head {column // width}", ()
-        ),
-        sources=(context,),
-        reads="head",
-        rule="joined",
-        kind="joined",
+        "joined", context.numbers().transpose(0, 1).flatten(1),
+        "joined = " + " | ".join(names if heads <= 3 else [names[0], "…", names[-1]]), sentence,
+        context.rows, number_formula=number_formula, sources=(context,), reads="head",
+        rule="joined", kind="joined",
         chain=((1, heads, count, width), (1, count, heads, width), (1, count, heads * width)),
-    )
+    )  # fmt: skip

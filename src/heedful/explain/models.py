@@ -23,14 +23,7 @@ from heedful.explain.common_stages import (
     sinusoid_stage,
     sum_stage,
 )
-from heedful.explain.stage_types import (
-    Explanation,
-    Formula,
-    Section,
-    Stage,
-    answer,
-    stored,
-)
+from heedful.explain.stage_types import Explanation, Formula, Section, Stage, answer, stored
 from heedful.layers import ShortConvolution
 from heedful.models.bert import Bert, MaskedWordHead
 from heedful.models.checks import check_ids, check_logits
@@ -74,15 +67,13 @@ def explain_gpt(
     sections += _all_blocks(
         model.blocks, embedded[-1], layer, "block", causal=True, mask=model.mask(), rotary=rotary
     )
-    final = _final_states("final", sections[-1].stages[-1], model.norm)
-    end = (final, *_predictions(final, model.head, config.tied, "as the next token"))
-    sections.append(Section("From the last states to the next token", end, "words"))
+    sections.append(_next_token(sections[-1].stages[-1], model.norm, model.head, config.tied))
     return Explanation(
         **fields,
         tokens=tuple(pieces(ids[0].tolist())),
         sections=tuple(sections),
         predicted="tokens after",
-        answers=(answer(end[-1], count - 1, fields["vocabulary"]),),
+        answers=(answer(sections[-1].stages[-1], count - 1, fields["vocabulary"]),),
     )
 
 
@@ -173,17 +164,16 @@ def explain_seq2seq(
     sections += _all_blocks(
         model.decoder, embedded[-1], layer, "decoder block", memory, "decoder", causal=True
     )
-    final = _final_states("final", sections[-1].stages[-1], model.decoder_norm)
-    end = (final, *_predictions(final, model.head, config.tied, "as the next token"))
-    sections.append(Section("From the last states to the next token", end, "words"))
-    positions = range(target.shape[1])
+    last = sections[-1].stages[-1]
+    sections.append(_next_token(last, model.decoder_norm, model.head, config.tied))
+    shares, vocabulary = sections[-1].stages[-1], fields["vocabulary"]
     return Explanation(
         **fields,
         tokens=tuple(pieces(target[0].tolist())),
         memory=tuple(pieces(source[0].tolist())),
         sections=tuple(sections),
         predicted="tokens after",
-        answers=tuple(answer(end[-1], position, fields["vocabulary"]) for position in positions),
+        answers=tuple(answer(shares, n, vocabulary) for n in range(target.shape[1])),
     )
 
 
@@ -252,6 +242,13 @@ def _final_states(name: str, states: Stage, norm: nn.Module) -> Stage:
                       "The output of the last block, which ends with a norm.",
                       states.rows, sources=(states,), reads="number", rule="same")  # fmt: skip
     return norm_stage(name, states, norm, "Each token's vector after all blocks, normalised.")
+
+
+def _next_token(last: Stage, norm: nn.Module, head: nn.Linear, tied: bool) -> Section:
+    """Return the section from the output of the last block to the next token."""
+    final = _final_states("final", last, norm)
+    end = (final, *_predictions(final, head, tied, "as the next token"))
+    return Section("From the last states to the next token", end, "words")
 
 
 def _predictions(states: Stage, head: nn.Linear, tied: bool, ending: str) -> list[Stage]:

@@ -96,15 +96,6 @@ def newest(directory: Path) -> Path | None:
     return max(checkpoints, key=lambda path: int(path.name), default=None)
 
 
-def latest_checkpoint(file: Path, directory: Path) -> Path | None:
-    """Return the later of a tensor file and the newest sharded checkpoint; None if neither exists.
-
-    Both exist if a process was killed just before it removed the older checkpoint.
-    """
-    paths = [path for path in (newest(directory), file) if path is not None and path.exists()]
-    return max(paths, key=lambda path: read_metadata(path).get("step", -1), default=None)
-
-
 def read_metadata(path: Path) -> dict[str, Any]:
     """Read the description of a tensor file, or of a sharded checkpoint."""
     if not path.is_dir():

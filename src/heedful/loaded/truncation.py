@@ -28,9 +28,7 @@ def refuse_second(second: str | None, model: str) -> None:
     """Raise an `ArgumentError` for a second text; `model` describes the model, such as "a GPT"."""
     if second is not None:
         raise ArgumentError(
-            "a second text",
-            expected="one text",
-            cause=f"{model} reads no pairs, but a BERT does",
+            "a second text", expected="one text", cause=f"{model} reads no pairs, but a BERT does"
         )
 
 

@@ -33,9 +33,7 @@ class Translation(NamedTuple):
 
 
 def translate(
-    model: Seq2Seq,
-    sources: Sequence[Sequence[int]],
-    search: Search | None = None,
+    model: Seq2Seq, sources: Sequence[Sequence[int]], search: Search | None = None
 ) -> list[list[Translation]]:
     """Return at most K targets of each source, the best first; K is `search.beams`.
 

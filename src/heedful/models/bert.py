@@ -13,12 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
-from heedful.layers import (
-    ACTIVATIONS,
-    FeedForward,
-    MultiHeadAttention,
-    PostNormBlock,
-)
+from heedful.layers import ACTIVATIONS, FeedForward, MultiHeadAttention, PostNormBlock
 from heedful.models.checks import check_ids, check_keep, check_rows
 from heedful.models.configurations import BertConfig
 from heedful.ops import Steps

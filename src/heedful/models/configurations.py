@@ -192,10 +192,7 @@ class Seq2SeqConfig(Configuration):
     shared: bool = setting(True, "Source and target share the token table.")
     tied: bool = setting(True, "The output layer shares the target's token table.")
     dropout: float = setting(
-        0.1,
-        "Dropout rate of attention weights, embeddings and layer outputs.",
-        low=0.0,
-        high=0.9,
+        0.1, "Dropout rate of attention weights, embeddings and layer outputs.", low=0.0, high=0.9
     )
 
     def __post_init__(self) -> None:

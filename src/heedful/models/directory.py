@@ -13,7 +13,7 @@ from heedful.configuration import Configuration, nearest
 from heedful.errors import ArgumentError, RunError
 from heedful.files import load_tensors, read_tensors, write_checked_json
 from heedful.files.run_identity import check_saved, read_config, read_recipe
-from heedful.files.sharded import latest_checkpoint, load_sharded, read_metadata
+from heedful.files.sharded import load_sharded, newest, read_metadata
 from heedful.models.bert import Bert, BertConfig
 from heedful.models.configurations import CHECKPOINTS, SHARDED
 from heedful.models.gpt import GPT, GPTConfig
@@ -72,14 +72,14 @@ def load_model(
         return load_pretrained(directory, allow_pickle=allow_pickle, dtype=dtype)
     config, family = _parse(description, directory / "config.json")
     path = directory / CHECKPOINTS[checkpoint]
-    last = latest_checkpoint(directory / CHECKPOINTS["last"], directory / SHARDED)
     try:  # read first: training may replace both files
+        last = latest_checkpoint(directory)
         latest = read_metadata(last) if last else {}
         read_recipe(directory)
     except RunError:  # the best weights can be used if the folder `state` is damaged
         if checkpoint == "last":
             raise
-        latest = None
+        last = latest = None
     if checkpoint == "last":
         path = last or path
     if path.is_dir():
@@ -96,6 +96,16 @@ def load_model(
     model = on_meta_device(lambda: family(config))
     check_fit(shapes_of(parameters_of(model)), shapes_of(tensors), directory)
     return assign_parameters(model, lambda name: tensors[name].to(dtype, copy=True)).eval()
+
+
+def latest_checkpoint(directory: Path) -> Path | None:
+    """Return a run's latest checkpoint, a file or a directory of shards; None if there is none.
+
+    Both exist if a process was killed just before it removed the older checkpoint.
+    """
+    paths = (newest(directory / SHARDED), directory / CHECKPOINTS["last"])
+    existing = [path for path in paths if path is not None and path.exists()]
+    return max(existing, key=lambda path: read_metadata(path).get("step", -1), default=None)
 
 
 def meta_model(directory: Path, *, allow_pickle: bool = False) -> nn.Module:

@@ -212,10 +212,7 @@ def in_float32(function: Callable[[Arguments], Result], arguments: Arguments) ->
     """
     if arguments.query.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return function(arguments)
-    query, key, value = map(_float32, (arguments.query, arguments.key, arguments.value))
+    dtype = torch.get_autocast_dtype("cpu")
+    query, key, value = (t.float() if t.dtype == dtype else t for t in arguments[:3])
     with torch.autocast("cpu", enabled=False):
         return function(arguments._replace(query=query, key=key, value=value))
-
-
-def _float32(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.dtype == torch.get_autocast_dtype("cpu") else tensor

@@ -1,4 +1,4 @@
-"""Attention written for reading: in loops, then as matrix products, then with several heads.
+"""Attention written for reading: in loops, then as matrix products, with one head or several.
 
 Read it from top to bottom. Each part computes the same numbers as the part before it, and as
 `heedful.attention`, the fast implementation. The example is the six words of document 002 (after
@@ -32,8 +32,8 @@ tensor([0.2098, 0.2006, 0.1981, 0.1242, 0.1220, 0.1452])
 >>> torch.allclose(product, context)
 True
 
-Sizes: B batch, H query heads, G key heads, N queries, M keys, d width of queries and keys, v width
-of values. A mask is boolean, True = may attend. NumPy arrays in, NumPy arrays out.
+Sizes: N queries, M keys, d width of queries and keys, v width of values. A mask is boolean, True =
+may attend. NumPy arrays in, NumPy arrays out.
 """
 
 from __future__ import annotations
@@ -206,74 +206,13 @@ def attention_in_products(
     bias: Float[Tensor, "*#lead #queries #keys"] | None = None,
     scale: float | None = None,
 ) -> tuple[Float[Tensor, "*lead queries value_width"], Float[Tensor, "*lead queries keys"]]:
-    """Compute `attention_in_loops` with matrix products: query · keyᵀ holds all dot products."""
+    """Compute `attention_in_loops` with matrix products: query · keyᵀ holds all dot products.
+
+    Products batch over leading axes, such as sequences and heads.
+    """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     scores = query @ key.transpose(-2, -1) * scale
     if bias is not None:
         scores = scores + bias
     weights = softmax(scores) if mask is None else masked_softmax(scores, mask)
     return weights @ value, weights
-
-
-# Batches and heads: in loops, then as matrix products
-
-
-@takes_arrays(*ARGUMENTS)
-def heads_in_loops(
-    query: Float[Tensor, "batch heads queries width"],
-    key: Float[Tensor, "batch kv_heads keys width"],
-    value: Float[Tensor, "batch kv_heads keys value_width"],
-    *,
-    mask: Bool[Tensor, "batch heads queries keys"] | None = None,
-    bias: Float[Tensor, "batch heads queries keys"] | None = None,
-    scale: float | None = None,
-) -> tuple[
-    Float[Tensor, "batch heads queries value_width"], Float[Tensor, "batch heads queries keys"]
-]:
-    """Compute the context and the weights of each sequence and each head separately, in loops.
-
-    G key heads can serve H = r·G query heads: query head h uses key head h // r (Ainslie et al.
-    2023, arXiv:2305.13245).
-    """
-    B, H, G = *query.shape[:2], key.shape[1]
-    contexts, weights = [], []
-    for b in range(B):
-        for h in range(H):
-            g = h // (H // G)
-            context, weight = attention_in_loops(
-                query[b, h],
-                key[b, g],
-                value[b, g],
-                mask=None if mask is None else mask[b, h],
-                bias=None if bias is None else bias[b, h],
-                scale=scale,
-            )
-            contexts.append(context)
-            weights.append(weight)
-    return (torch.stack(contexts).unflatten(0, (B, H)), torch.stack(weights).unflatten(0, (B, H)))
-
-
-@takes_arrays(*ARGUMENTS)
-def heads_in_products(
-    query: Float[Tensor, "*lead heads queries width"],
-    key: Float[Tensor, "*lead kv_heads keys width"],
-    value: Float[Tensor, "*lead kv_heads keys value_width"],
-    *,
-    mask: Bool[Tensor, "*#lead #heads #queries #keys"] | None = None,
-    bias: Float[Tensor, "*#lead #heads #queries #keys"] | None = None,
-    scale: float | None = None,
-) -> tuple[
-    Float[Tensor, "*lead heads queries value_width"], Float[Tensor, "*lead heads queries keys"]
-]:
-    """Compute `heads_in_loops` with matrix products, which batch over the leading axes.
-
-    >>> query, key = torch.randn(2, 6, 5, 4), torch.randn(2, 3, 7, 4)
-    >>> slow, _ = heads_in_loops(query, key, key)
-    >>> fast, weights = heads_in_products(query, key, key)
-    >>> torch.allclose(slow, fast, atol=1e-6), fast.shape, weights.shape
-    (True, torch.Size([2, 6, 5, 4]), torch.Size([2, 6, 5, 7]))
-    """
-    groups = query.shape[-3] // key.shape[-3]
-    key = key.repeat_interleave(groups, dim=-3)  # one copy for each query head
-    value = value.repeat_interleave(groups, dim=-3)
-    return attention_in_products(query, key, value, mask=mask, bias=bias, scale=scale)

@@ -165,7 +165,10 @@ def names(tokens: Sequence[str], limit: int = LONGEST) -> list[str]:
     >>> names(["the", " cat", "and", "the", "\\n", ""])
     ['the₀', '·cat', 'and', 'the₃', '↵', '∅']
     """
-    drawable_tokens = [_replace_missing_glyphs(token) for token in tokens]
+    drawable_tokens = [
+        "".join(c if has_glyph(c) or not c.isprintable() else UNKNOWN for c in token)
+        for token in tokens
+    ]
     plain = [label(token, limit) for token in drawable_tokens]
     count = Counter(plain)
     labels = [
@@ -218,8 +221,3 @@ def patches(rows: int, columns: int, special: int = 0) -> list[str]:
     """
     labels = ["class"] if special == 1 else [f"special {i}" for i in range(special)]
     return labels + [f"patch {r},{c}" for r in range(rows) for c in range(columns)]
-
-
-def _replace_missing_glyphs(token: str) -> str:
-    """Replace each printable character without a glyph by `UNKNOWN`."""
-    return "".join(char if has_glyph(char) or not char.isprintable() else UNKNOWN for char in token)

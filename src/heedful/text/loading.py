@@ -24,12 +24,7 @@ from heedful.files.checksums import checksum_of_file, digits
 from heedful.files.run_identity import TOKENIZER, check_same_run
 from heedful.text.bpe import BPETokenizer, SentencePieceTokenizer, is_sentencepiece
 from heedful.text.characters import CharacterTokenizer
-from heedful.text.tiktoken_encoding import (
-    MAX_IDS,
-    TiktokenTokenizer,
-    encoding_from,
-    open_encoding,
-)
+from heedful.text.tiktoken_encoding import MAX_IDS, TiktokenTokenizer, encoding_from, open_encoding
 from heedful.text.tokenizer import ENVELOPE, FILE_NAME, VERSION, Tokenizer, tokenizer_file
 from heedful.text.wordpiece import WordPieceTokenizer, wordpiece_library
 
@@ -76,7 +71,10 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     if path.exists():
         return _from_file(path)
     if not argument.exists():
-        return _from_name(str(argument))
+        try:
+            return TiktokenTokenizer.full(open_encoding(str(argument)))
+        except ArgumentError as error:
+            raise RunError(f"no file or directory, and {error}") from error
     if library := _open_library(path.parent):
         return _from_library(path.parent, library)
     if (model := path.with_name("tokenizer.model")).exists():
@@ -86,14 +84,6 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
             f"{path.name}",
         )
     return _from_file(path)  # raises the error for a missing file
-
-
-def _from_name(name: str) -> Tokenizer:
-    """Return a tiktoken encoding by its name."""
-    try:
-        return TiktokenTokenizer.full(open_encoding(name))
-    except ArgumentError as error:
-        raise RunError(f"no file or directory, and {error}") from error
 
 
 def _from_file(path: Path) -> Tokenizer:

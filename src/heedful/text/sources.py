@@ -302,14 +302,10 @@ def split_text(blocks: Iterable[str], size: int) -> Iterator[str]:
         rest += block
         start = 0
         while len(rest) - start > size:
-            end = _piece_end(rest, start, start + size)
+            match = _UP_TO_LAST_SPLIT.match(rest, start, start + size + 1)  # + 1 for the look-ahead
+            end = match.end() if match else start + size
             yield rest[start:end]
             start = end
         rest = rest[start:]
     if rest:
         yield rest
-
-
-def _piece_end(text: str, start: int, limit: int) -> int:
-    match = _UP_TO_LAST_SPLIT.match(text, start, limit + 1)  # + 1 for the look-ahead
-    return match.end() if match else limit

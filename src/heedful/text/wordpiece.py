@@ -132,10 +132,7 @@ class WordPieceTokenizer(LibraryTokenizer):
 
 
 def wordpiece_library(
-    vocabulary: Mapping[str, int],
-    *,
-    lowercase: bool = True,
-    unknown: str | None = None,
+    vocabulary: Mapping[str, int], *, lowercase: bool = True, unknown: str | None = None
 ) -> tokenizers.Tokenizer:
     """Create BERT's tokenizer in Hugging Face `tokenizers`, from a vocabulary.
 

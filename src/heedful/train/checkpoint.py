@@ -16,15 +16,10 @@ from torch import Tensor, nn
 from heedful.errors import RunError
 from heedful.files import load_tensors, read_checked_json, save_errors, save_tensors
 from heedful.files.run_identity import CONTINUATION, RECIPE, RUN, check_saved, identity, mark_of
-from heedful.files.sharded import (
-    latest_checkpoint,
-    load_sharded,
-    read_metadata,
-    remove_sharded,
-    save_sharded,
-)
+from heedful.files.sharded import load_sharded, read_metadata, remove_sharded, save_sharded
 from heedful.models import parameters_of
 from heedful.models.configurations import CHECKPOINTS, SHARDED
+from heedful.models.directory import latest_checkpoint
 from heedful.models.parameters import check_fit, shapes_of
 from heedful.processes import Processes
 from heedful.train.metrics import Progress
@@ -81,11 +76,6 @@ def _run_entry(directory: Path) -> dict[str, str]:
     return {entry: name for entry, name in names.items() if name}
 
 
-def checkpoint_path(directory: Path) -> Path | None:
-    """Return the run's latest checkpoint, a file or a directory of shards, or None."""
-    return latest_checkpoint(directory / CHECKPOINTS["last"], directory / SHARDED)
-
-
 def load(
     directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, processes: Processes
 ) -> Progress:
@@ -96,7 +86,7 @@ def load(
     Raises:
         RunError: the checkpoint is missing or damaged, or does not fit this model.
     """
-    path = checkpoint_path(directory) or directory / CHECKPOINTS["last"]
+    path = latest_checkpoint(directory) or directory / CHECKPOINTS["last"]
     parameters = parameters_of(model)
 
     def target_of(name: str, shape: tuple[int, ...]) -> Tensor:
@@ -147,7 +137,7 @@ def _sharded_like(parameter: Tensor, tensor: Tensor) -> Tensor:
 
 def check_run_identity(directory: Path) -> None:
     """Raise a `RunError` unless the weights and the checkpoint in a directory belong to its run."""
-    path = checkpoint_path(directory) or directory / CHECKPOINTS["last"]
+    path = latest_checkpoint(directory) or directory / CHECKPOINTS["last"]
     latest, weights = saved_metadata(directory)
     check_saved(path, latest, latest, directory)
     if weights:  # files of other programs lack metadata
@@ -162,7 +152,7 @@ def new_continuation(directory: Path, settings: Any) -> list[Any]:
 
 def saved_metadata(directory: Path) -> list[dict[str, Any]]:
     """Return the metadata of a run's latest checkpoint and best weights; empty without a file."""
-    paths = checkpoint_path(directory), directory / CHECKPOINTS["best"]
+    paths = latest_checkpoint(directory), directory / CHECKPOINTS["best"]
     return [read_metadata(path) if path and path.exists() else {} for path in paths]
 
 

@@ -152,7 +152,6 @@ def services_of(log: str | None) -> list[str]:
         spec = importlib.util.find_spec(name)
         if spec is None or spec.origin is None:  # no origin: a folder of this name, not a package
             raise ArgumentError(
-                f"--log {name} without the package {name}",
-                remedy=f'pip install "heedful[{name}]"',
+                f"--log {name} without the package {name}", remedy=f'pip install "heedful[{name}]"'
             )
     return names

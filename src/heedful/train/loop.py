@@ -21,10 +21,11 @@ from torch import nn
 from heedful.device import choose_matmul_dtype
 from heedful.errors import HeedfulError
 from heedful.models import GPT, Bert, Seq2Seq
+from heedful.models.directory import latest_checkpoint
 from heedful.processes import Processes
 from heedful.train import checkpoint
 from heedful.train.batches import BatchIndex, take_turns
-from heedful.train.checkpoint import checkpoint_path, saved_step
+from heedful.train.checkpoint import saved_step
 from heedful.train.compiled_pass import Loss, compile_loss
 from heedful.train.events import Ended, Event, Noticed, Saved, Step, Validation, Watched
 from heedful.train.metrics import Line, Metrics, Progress
@@ -84,7 +85,7 @@ class Training:
 
     def restore(self) -> bool:
         """Restore the latest checkpoint; return False if there is none."""
-        if checkpoint_path(self.directory) is None:
+        if latest_checkpoint(self.directory) is None:
             return False
         self.progress = checkpoint.load(self.directory, self.model, self.optimizer, self.processes)
         return True

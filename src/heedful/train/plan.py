@@ -102,7 +102,8 @@ def new_plan(
     check_supported(recipe)
     sources = tuple(absolute(name) for name in names)
     title = _title(sources, include, recipe)
-    inside = [name for name in sources if Path(name).is_dir() and _is_below(directory, Path(name))]
+    folders = (Path(name).resolve() for name in sources if Path(name).is_dir())
+    inside = [folder for folder in folders if directory.resolve().is_relative_to(folder)]
     if inside:
         raise ArgumentError(
             f"{directory} is inside the text folder {inside[0]}",
@@ -245,10 +246,6 @@ def _check_tokenizer(recipe: Recipe) -> None:
             cause="a BERT needs [CLS] and [MASK]; WordPiece drops spaces, which other models need",
             remedy="omit --tokenizer, or choose a --preset of another kind of model",
         )
-
-
-def _is_below(path: Path, folder: Path) -> bool:
-    return folder.resolve() in (path.resolve(), *path.resolve().parents)
 
 
 def absolute(name: str) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
 from heedful.head_kinds import MEANS, MIN_QUERIES, MIN_SCORE, NONE, SCORES
 from heedful.recording import Head
 from heedful.recording.segment_table import Cells, Rows, cells, listed
-from heedful.views.terminal import fit, table, total_width
+from heedful.views.terminal import table, total_width
 
 SHORT = {"previous": "prev", "induction": "induct", "duplicate": "dupl", "distance": "dist"}
 TEXT_COLUMNS = ("head", "map", "kind", "proof", "layout", "why")
@@ -22,7 +21,6 @@ DROP_ORDER = (
     "previous", "layout", "proof", "pass",
 )  # fmt: skip
 MISSING = "–"
-NAME_WIDTHS = (12, 8, 5)  # cells of a segment's name; tried in order if full names do not fit
 
 
 class Row(NamedTuple):
@@ -197,38 +195,17 @@ def _common_value(values: list[str]) -> str:
 def shares_table(rows: Rows, evidence: bool, width: int) -> Table:
     """Return a table with a column per segment of keys or, with `evidence`, a line per share.
 
-    If the columns do not fit even with shortened names, the table has a line per share too.
+    If the columns do not fit, the table has a line per share too; rich then folds long names.
     """
-    names = {name for _, row in rows for name in (row.from_, row.to)}
-    layouts = [listed(rows)] if evidence else [cells(rows), listed(rows)]
-    candidates = [
-        candidate
-        for full in layouts
-        for candidate in (full, *(_shortened(full, names, size) for size in NAME_WIDTHS))
-    ]
-    chosen = next((c for c in candidates if total_width(_columns(c), 1) <= width), candidates[-1])
+    chosen = listed(rows) if evidence else cells(rows)
+    if total_width(_columns(chosen), 1) > width:
+        chosen = listed(rows)
     output = _spaced(chosen.titles, chosen.numbers, _columns(chosen), width)
     for line in chosen.lines:
         output.add_row(*map(Text, line))
     for line in chosen.footer:
         output.add_row(*map(Text, line), style="dim")
     return output
-
-
-def _shortened(contents: Cells, names: set[str], size: int) -> Cells:
-    """Cut the names of segments to at most `size` cells."""
-
-    def short(words: list[str]) -> list[str]:
-        return [
-            fit(word, size, left=True) if word in names and cell_len(word) > size else word
-            for word in words
-        ]
-
-    return contents._replace(
-        titles=short(contents.titles),
-        lines=[short(line) for line in contents.lines],
-        footer=[short(line) for line in contents.footer],
-    )
 
 
 def _columns(table: Cells) -> list[list[str]]:

@@ -66,7 +66,7 @@ def _is_coloured(part: Segment) -> bool:
 
 
 def table(
-    columns: Iterable[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()
+    columns: Iterable[str], rows: Iterable[Iterable[object]], numbers: Iterable[int] = ()
 ) -> Table:
     """Return a table; the columns whose indices are in `numbers` are right-aligned."""
     output = Trimmed(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,7 +66,8 @@ def loss_curve(losses: Losses, *, title: str | None = None) -> Figure:
     ax = figure.add_subplot()
     note = f"training: pale, each step; dark, mean of the latest tenth of steps (≤ {MAX_AVERAGED})"
     if averaging_window(len(losses.steps)) > 1:
-        _note(ax, note)
+        quiet: dict[str, Any] = {"fontsize": 8, "color": style.QUIET, "ha": "right", "va": "top"}
+        ax.text(0.99, 0.98, note, transform=ax.transAxes, **quiet)
     style.name_ends(ax, draw_losses(ax, losses), APART)
     style.quiet(ax)
     style.whole_numbers(ax, "step", "loss (nats per token)")
@@ -92,13 +93,19 @@ def running_mean(values: np.ndarray) -> np.ndarray:
     return np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
 
 
-def draw_losses(ax: Axes, losses: Losses) -> Iterator[tuple[float, str, str]]:
-    """Draw both curves and mark the best loss; yield (last loss, label, colour) of each curve."""
+def draw_losses(ax: Axes, losses: Losses) -> list[tuple[float, str, str]]:
+    """Draw both curves and mark the best loss; return (last loss, label, colour) of each curve."""
     train = _draw_train(ax, *_points(losses.steps, losses.training))
     validation = _points(losses.validated, losses.validation)
     dots = "o" if len(validation[0]) <= CROWD else ""
     ax.plot(*validation, color=VALIDATION, linewidth=1.6, marker=dots, markersize=4, zorder=3)
-    return _end_labels(train, validation, _best(ax, *validation))
+    best = _best(ax, *validation)
+    curves = ((train, "training", "", TRAINING), (validation, "validation", best, VALIDATION))
+    return [
+        (finite[-1], f"{name} {finite[-1]:.3f}{end}", colour)
+        for (_, values), name, end, colour in curves
+        if len(finite := values[np.isfinite(values)])
+    ]
 
 
 def _points(steps: Sequence[int], losses: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
@@ -117,12 +124,6 @@ def _draw_train(ax: Axes, steps: np.ndarray, losses: np.ndarray) -> tuple[np.nda
     return steps, trend
 
 
-def _note(ax: Axes, line: str) -> None:
-    """Write a grey line in the upper right corner."""
-    quiet: dict[str, Any] = {"fontsize": 8, "color": style.QUIET}
-    ax.text(0.99, 0.98, line, transform=ax.transAxes, ha="right", va="top", **quiet)
-
-
 def _best(ax: Axes, steps: np.ndarray, losses: np.ndarray) -> str:
     """Mark the lowest validation loss; return a suffix for the label of the curve."""
     if np.isnan(losses).all():
@@ -132,19 +133,6 @@ def _best(ax: Axes, steps: np.ndarray, losses: np.ndarray) -> str:
     ax.plot(step, loss, "o", markersize=9, mfc="white", mec=VALIDATION, mew=1.8, zorder=4)
     is_last = np.isnan(losses[lowest + 1 :]).all()
     return ", the best" if is_last else f",\nbest {loss:.3f} at step {step:,.0f}"
-
-
-def _end_labels(
-    train: tuple[np.ndarray, ...], validation: tuple[np.ndarray, ...], suffix: str
-) -> Iterator[tuple[float, str, str]]:
-    """Yield each curve's last loss, label and colour."""
-    for (_, losses), name, end, colour in (
-        (train, "training", "", TRAINING),
-        (validation, "validation", suffix, VALIDATION),
-    ):
-        finite = losses[np.isfinite(losses)]
-        if len(finite):
-            yield finite[-1], f"{name} {finite[-1]:.3f}{end}", colour
 
 
 class Best(NamedTuple):
@@ -173,9 +161,7 @@ class HeadHistory:
     """
 
     def __init__(
-        self,
-        steps: Sequence[int],
-        scores: dict[str, list[list[list[float | None]]]],
+        self, steps: Sequence[int], scores: dict[str, list[list[list[float | None]]]]
     ) -> None:
         if not len(steps):
             raise ArgumentError("no step at which heads were scored", expected="at least one step")

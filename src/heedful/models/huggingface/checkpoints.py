@@ -112,8 +112,9 @@ def _config_error(directory: Path, error: Exception) -> RunError:
 
 def stored_end_ids(directory: Path) -> frozenset[int]:
     """Return the ids that end a text: those of `generation_config.json`, else of `config.json`."""
-    path = directory / "generation_config.json"
-    content = read_json(path if path.exists() else directory / "config.json")
+    paths = (directory / name for name in ("generation_config.json", "config.json"))
+    path = next((path for path in paths if path.exists()), None)
+    content = None if path is None else read_json(path)  # None: a model that was made in Python
     end = content.get("eos_token_id") if isinstance(content, Mapping) else None
     return frozenset(id for id in (end if isinstance(end, list) else [end]) if isinstance(id, int))
 

@@ -45,9 +45,9 @@ class Continuation(ABC):
     def cut(self, length: int, capacity: int) -> bool:
         """Cut the cache to `length` tokens, with room for `capacity`; return False if cleared."""
 
-    @abstractmethod
     def name_tokens(self, recording: Recording, pieces: list[str]) -> None:
         """Set the token names of a recording of the text."""
+        recording.tokens = [pieces]
 
 
 def continuation(loaded: LoadedModel, prompt: str) -> Continuation:
@@ -89,9 +89,6 @@ class _GPTContinuation(Continuation):
     def cut(self, length: int, capacity: int) -> bool:
         self._reader.cut(length, capacity)
         return True
-
-    def name_tokens(self, recording: Recording, pieces: list[str]) -> None:
-        recording.tokens = [pieces]
 
 
 class _Seq2SeqContinuation(Continuation):
@@ -139,10 +136,7 @@ class _TransformersContinuation(Continuation):
     def logits(self, ids: Tensor) -> Tensor:
         with self._opened.library_errors():
             output = self._writer(
-                ids[:, self._length :],
-                past_key_values=self._cache,
-                use_cache=True,
-                **self._options,
+                ids[:, self._length :], past_key_values=self._cache, use_cache=True, **self._options
             )
         self._cache, self._length = output.past_key_values, ids.shape[1]
         return output.logits[:, -1]
@@ -157,9 +151,6 @@ class _TransformersContinuation(Continuation):
         except RuntimeError:  # a sliding window has dropped keys that are needed
             self._cache, self._length = None, 0
         return bool(self._length)
-
-    def name_tokens(self, recording: Recording, pieces: list[str]) -> None:
-        recording.tokens = [pieces]
 
 
 def _prompt_ids(loaded: LoadedTransformers, prompt: str) -> list[int]:

@@ -17,8 +17,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from heedful.errors import HeedfulError, RunError
 
 POLL = 0.5  # seconds between two checks for background work
@@ -137,23 +135,12 @@ class Background:
             return False
         job = self._visible[-1] if self._visible else self._queued[0]
         is_over = True  # also if the job raises
-        with errors_to(lambda _: None), _spare_core():  # the job has stored the error
+        with errors_to(lambda _: None):  # the job has stored the error
             job.run_steps(may_continue)
             is_over = job.is_complete or bool(job.error)
         if is_over:
             waiting.remove(job)
         return True
-
-
-@contextmanager
-def _spare_core() -> Iterator[None]:
-    """Use one thread fewer, which leaves a core to the browser."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(max(1, threads - 1))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _message(error: BaseException) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import math
 import socket
 import sys
@@ -24,6 +23,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from heedful.errors import HeedfulError, RunError
+from heedful.files import parse_json
 from heedful.views.explorer.access import Guard
 from heedful.views.explorer.catalogue import Catalogue, title_of
 from heedful.views.explorer.generation import ACTIONS, Generation, recording_file
@@ -119,9 +119,9 @@ class Explorer:
 
     async def _record(self, request: HTTPRequest) -> Response:
         """Record a text or a pair of texts, and return the updated catalogue."""
-        body = await _body(request)
-        texts = _texts(body)
-        if texts is None:
+        texts = _json(await _body(request))
+        is_valid = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+        if not is_valid or len(texts) not in (1, 2):
             return PlainTextResponse("expected a JSON list of one or two texts", 400)
         if not await self._is_tokenized(texts):
             return PlainTextResponse(SLOW, 400)
@@ -211,18 +211,11 @@ async def _body(request: HTTPRequest) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _texts(body: str) -> list[str] | None:
-    """Return one or two texts from JSON; None for anything else."""
-    texts = _json(body)
-    valid = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
-    return texts if valid and len(texts) in (1, 2) else None
-
-
 def _json(body: str) -> Any:
     """Return the value of a JSON body; None if it is malformed."""
     try:
-        return json.loads(body)
-    except (ValueError, RecursionError):  # RecursionError: very deeply nested lists
+        return parse_json(body)
+    except ValueError:
         return None
 
 

@@ -143,10 +143,10 @@ def _stored_region(walk: Explanation, stage: Stage, limit: int, likeliest: Seque
     if stage.number_formula is not None:
         limit = min(limit, FORMULAS)
     if stage.columns == "vocabulary":
-        positions = [answer.position for answer in walk.answers]
-        chosen = {*_ends(rows, POSITIONS), *positions[-ANSWERS:]}
-        is_table = stage.rows == "width"
-        return Region(_ends(rows, limit) if is_table else sorted(chosen), likeliest)
+        if stage.rows == "width":
+            return Region(_ends(rows, limit), likeliest)
+        positions = (answer.position for answer in walk.answers[-ANSWERS:])
+        return Region(sorted({*_ends(rows, POSITIONS), *positions}), likeliest)
     while _heads(stage) * rows * columns > limit and max(rows, columns) > LEAST:
         if rows > columns:
             rows = max(LEAST, rows * 3 // 4)
@@ -231,40 +231,29 @@ def with_places(formula: Formula) -> Formula:
     return Formula(re.sub(r"\d+", "{}", formula.text), places)
 
 
-def as_data(walk: Explanation, places: Sequence[int] | None = None) -> dict[str, Any]:
+def as_data(walk: Explanation, places: Sequence[int] = ()) -> dict[str, Any]:
     """Return a walk as JSON data.
 
     Args:
         walk: the explanation of a text.
-        places: positions of a token. If not None, steps with a row per query contain only the row
-            of the first of these positions.
+        places: positions of a token. If there are any, steps with a row per query contain only the
+            row of the first of these positions.
     """
-    if places is not None:
-        walk = walk.of_token(places[0])
+    walk = walk.of_token(places[0]) if places else walk
     data = summary(walk)
-    if places is not None:
-        token = {"token": walk.tokens[walk.row], "place": walk.row, "places": list(places)}
-        data["query"] = token
+    if places:
+        place = walk.row
+        data["query"] = {"token": walk.tokens[place], "place": place, "places": list(places)}
     if walk.vocabulary:
         data |= {"asked": walk.predicted, "missing": walk.missing}
         data["answers"] = [_answer(walk, answer) for answer in walk.answers]
-    data["groups"] = [
-        {
-            "title": section.title,
-            "layer": section.layer,
-            "brief": section.kind == "blocks",
-            "steps": [stage.name for stage in section.stages],
-        }
-        for section in walk.sections
-    ]
-    return {
-        **data,
-        "steps": [
-            {"group": number, **_step(walk, section, stage)}
-            for number, section in enumerate(walk.sections)
-            for stage in section.stages
-        ],
-    }
+    data |= {"groups": [], "steps": []}
+    for number, section in enumerate(walk.sections):
+        names = [stage.name for stage in section.stages]
+        entry = {"title": section.title, "layer": section.layer, "brief": section.kind == "blocks"}
+        data["groups"].append(entry | {"steps": names})
+        data["steps"] += [{"group": number, **_step(walk, section, s)} for s in section.stages]
+    return data
 
 
 def summary(walk: Explanation) -> dict[str, Any]:
@@ -295,10 +284,11 @@ def _step(walk: Explanation, section: Section, stage: Stage) -> dict[str, Any]:
     size = _heads(stage) * len(rows) * len(columns)
     whole = size <= (TABLE if stage.rows == "width" else WHOLE)
     chosen = (rows, columns) if whole else (_corner(rows), _corner(columns))
+    example = WorkedExample(walk, section).example(stage, ROOM)
     step = {
         **stage_summary(stage),
         "factors": [factor.name for factor in stage.factors or ()],
-        "written_out": _written_out(walk, section, stage),
+        "written_out": "".join(line.plain for line in example) or None,
         "whole": whole and len(rows) == stage.shape[-2],
         "indices": [list(part) for part in chosen],
         "numbers": _finite(stage.part(*chosen).tolist()),
@@ -306,11 +296,6 @@ def _step(walk: Explanation, section: Section, stage: Stage) -> dict[str, Any]:
     if stage.columns == "vocabulary":
         step["labels"] = [walk.vocabulary[id] for id in chosen[1]]
     return step
-
-
-def _written_out(walk: Explanation, section: Section, stage: Stage) -> str | None:
-    lines = WorkedExample(walk, section).example(stage, ROOM)
-    return "".join(line.plain for line in lines) or None
 
 
 def _corner(indices: range) -> list[int]:

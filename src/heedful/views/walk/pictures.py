@@ -20,6 +20,7 @@ from heedful.views.walk.terminal_pages import has_query_rows
 
 MAX_TOKENS = 1_000  # of an attention map
 MAX_KEYS, MAX_MOVES = 40, 7  # keys in a plane, and arrows with labels
+INPUT_KINDS = ("embeddings", "positions", "input", "memory")
 MAX_ANSWERS, LABEL = 40, 24  # answers in a picture; terminal cells of a bar's label
 
 
@@ -90,7 +91,10 @@ def _pictures(explanation: Explanation, row: int) -> Iterator[Picture]:
         elif section.kind == "vectors":
             alone = len(section.stages) == 1
             name = section.stages[0].name if alone else f"{_slug(section)}vectors"
-            yield _vectors(explanation, name, _comparable_vectors(section), heading)
+            vectors = [stage for stage in section.stages if stage.columns == "width"]
+            if section.of_kind("sum"):  # leave out the norm after the sum: its scale differs
+                vectors.pop()
+            yield _vectors(explanation, name, vectors, heading)
         previous = section.stages[-1]
 
 
@@ -198,15 +202,6 @@ def _residual(
     if previous is not None and len(after) > 1:
         heading = f"{_title(section, explanation)}: the residual sum"
         yield _vectors(explanation, f"{_slug(section)}{file}", [previous, *after], heading)
-
-
-def _comparable_vectors(section: Section) -> list[Stage]:
-    """Return the vectors of a section, without the norm after a sum, whose scale differs."""
-    vectors = [stage for stage in section.stages if stage.columns == "width"]
-    return vectors[:-1] if any(stage.kind == "sum" for stage in vectors) else vectors
-
-
-INPUT_KINDS = ("embeddings", "positions", "input", "memory")
 
 
 def _heads(explanation: Explanation) -> Sequence[int]:

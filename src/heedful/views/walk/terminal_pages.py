@@ -148,12 +148,13 @@ class Page:
         if len(answers) > FEW:
             self._print_head(f"likeliest {walk.predicted} each token", f"{len(answers):,}")
             for i in _listed(len(answers), self.most):
-                answer = None if i is None else answers[i]
-                likely = () if answer is None else answer.likeliest[:FEW]
-                words = (f"{visible(name)} {100 * share:.1f} %" for name, _, share in likely)
-                token = "…" if answer is None else visible(walk.tokens[answer.position])
-                position = "" if answer is None else str(answer.position)
-                text = (f"{position:>4} ", "dim"), (fit(token, 8), "bold"), "  ", "   ".join(words)
+                if i is None:
+                    self._print_line(Text(f"     {fit('…', 8)}", "bold"))
+                    continue
+                position, likely = answers[i]
+                token = fit(visible(walk.tokens[position]), 8)
+                words = (f"{visible(name)} {100 * share:.1f} %" for name, _, share in likely[:FEW])
+                text = (f"{position:>4} ", "dim"), (token, "bold"), "  ", "   ".join(words)
                 self._print_line(Text.assemble(*text))
             answers = answers[-1:] if self.most == MANY else ()
         for answer in answers:
@@ -183,22 +184,20 @@ class Page:
             shape = " × ".join(f"{size:,}" for size in stage.shape)
             text = Text.assemble((stage.name, "bold"), (f"  {shape}", "dim"), f"  {stage.sentence}")
             number = f"{next(self._number):>2} "
-            for i, line in enumerate(self._wrapped(text, self.room)):
-                self._print_line(Text.assemble((number if not i else "   ", "dim"), line), 0)
+            for line in self._wrapped(text, self.room):
+                self._print_line(Text.assemble((number, "dim"), line), 0)
+                number = "   "
         return stage.columns == "id" or self.section.kind == "blocks"
 
     def print_ids(self, stage: Stage) -> None:
         """Print tokens and their ids as a table, as `heedful tokenize` does."""
         walk = self.explanation
         tokens = walk.memory if stage.rows == "memory" else walk.tokens
-        columns = table(["position", "piece", "id"], [], numbers=[0, 2])
-        for i in _listed(len(tokens), self.most):
-            cells = (
-                (i, visible(tokens[i]), int(stage.part([i], [0])))
-                if i is not None
-                else ("", "…", "")
-            )
-            columns.add_row(*(Text(str(cell)) for cell in cells))
+        rows = [
+            ("", "…", "") if i is None else (i, visible(tokens[i]), int(stage.part([i], [0])))
+            for i in _listed(len(tokens), self.most)
+        ]
+        columns = table(["position", "piece", "id"], rows, numbers=[0, 2])
         self.screen.print(Padding.indent(columns, MARGIN))
 
     def _row_limit(self, stage: Stage) -> int:
