@@ -127,7 +127,8 @@ def test_a_tokenizer_of_another_model_is_refused(copied, tmp_path, cli):
 
 
 def test_wrong_models_are_one_clear_line(copied, hugging_face, cli, tmp_path):
-    refused(cli("generate", tmp_path, "x"), "no file", "config.json")
+    (tmp_path / "empty").mkdir()
+    refused(cli("generate", tmp_path / "empty", "x"), "no file", "config.json")
     refused(cli("plot", copied, "Bottle " * 80), "tokens", "context of 64")
     torch.save(hugging_face[1].state_dict(), copied / "pytorch_model.bin")
     (copied / "model.safetensors").unlink()

@@ -20,7 +20,7 @@ def test_the_bank_is_that_of_the_river():
     call = opened.record("I went to the bank of the river")[0]
     row = call.weights(head=4)[call.tokens.index("bank")]
     shown = re.findall(r"^ +(\S+) +(0\.\d{4}) +[█▏▎▍▌▋▊▉]+$", README, re.MULTILINE)
-    assert [name for name, _ in shown] == call.tokens
+    assert [name.rstrip("₀₁₂₃₄₅₆₇₈₉") for name, _ in shown] == call.tokens
     assert [f"{weight:.4f}" for weight in row.tolist()] == [weight for _, weight in shown]
 
 

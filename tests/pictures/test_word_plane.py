@@ -28,7 +28,7 @@ def test_names_do_not_overlap(seed):
 
 def test_axes_have_their_names_and_arrows_connect_points():
     figure = word_plane.words(
-        np.eye(2), ["a", "注意 $x"], ["58% of x", "42% of y"], arrows=[(0, 1)]
+        np.eye(2), ["a", "注意 $x"], ["58 % of x", "42 % of y"], arrows=[(0, 1)]
     )
     figure.canvas.draw()
     [ax] = figure.axes

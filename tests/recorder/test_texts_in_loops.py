@@ -319,7 +319,7 @@ def test_means_over_texts_count_each_text_once():
     together = HeadTotals()
     together.add(recording, (0,))
     assert len(together.heads()) == 3
-    assert {head.queries["self"] for head in together.heads()} == {B * (N - 1)}
+    assert {head.queries["self"] for head in together.heads()} == {B * N}
 
 
 def test_a_page_opens_on_the_call_of_its_text():
