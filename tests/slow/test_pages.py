@@ -23,7 +23,10 @@ IN_A_TABLE = re.compile(r"^\|.*\| `(heedful .*?)` \|.*$\n", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"This is `([\w.]+)`:\n*\Z")  # the next block is the content of this file
 TEXTS = ("book.txt", "README.md", "notes/one.md", "notes/two.txt", "sales_textbook.txt")
-WORDS = "It was a dark and stormy night; the rain fell in torrents, and Chapter {} began.\n"
+WORDS = (
+    "It was a dark and stormy night; the rain fell in torrents, and Chapter {} began. "
+    "Its name is the name of the night.\n"
+)
 SHORT = ["--batch", "2", "--width", "16", "--layers", "2", "--heads", "2", "--context-length", "32"]
 LOCAL = ["--tokenizer", "bpe"]  # instead of an encoding that tiktoken would download
 ENCODED = {"zero-to-hero", "zero-to-hero-fast", "gpt2"}

@@ -228,7 +228,9 @@ PARTS = """async () => {
   const { mount } = await import("/app.js");
   const { unpacked } = await import("/wire.js");
   const source = { async ask(question, about = {}, signal) {
-    const answer = await fetch(`/ask/${question}?${new URLSearchParams(about)}`, { signal });
+    const headers = { Authorization: `Bearer ${localStorage.getItem("heedful: session")}` };
+    const address = `/ask/${question}?${new URLSearchParams(about)}`;
+    const answer = await fetch(address, { signal, headers });
     return unpacked(await answer.arrayBuffer());
   } };
   document.body.replaceChildren();
@@ -252,6 +254,7 @@ def answering(script):
 
 def test_two_pages_in_one_document_do_not_affect_it(opened, served):
     page = opened(served.address, served.origin, allowed=["404"])
+    the_map(page).wait_for()  # the browser has the token
     address = f"{served.origin}/page/page.css"  # a page of the same origin with no explorer
     for name in ("app.js", "wire.js"):
         body = one_script(PAGE / name)
