@@ -115,6 +115,9 @@ def test_a_model_that_its_weights_cannot_fill_is_not_created(name, size, tmp_pat
         with pytest.raises(HeedfulError, match="describes"):
             create(tmp_path)
     (tmp_path / "model.safetensors").unlink()
+    if size == "vocabulary":  # needs no memory without weights, and other models are as large
+        meta_model(tmp_path)
+        return
     with pytest.raises(HeedfulError, match="describes"):
         meta_model(tmp_path)
 

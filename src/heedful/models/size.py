@@ -30,7 +30,8 @@ def check_size(config: Config, tensors: Mapping[str, Tensor] | None, directory: 
 
     Args:
         config: the configuration.
-        tensors: the weights by name; None if there are none. The memory must suffice, too.
+        tensors: the weights by name; None if there are none. Memory must suffice for the tables of
+            positions that are computed.
         directory: the directory of both, for the error.
     """
     if tensors is None:
@@ -40,7 +41,7 @@ def check_size(config: Config, tensors: Mapping[str, Tensor] | None, directory: 
     count, positions = parameters(config), _position_numbers(config)
     memory = machine_memory("cpu")
     modules = blocks(config) + getattr(config, "convolution", 0)
-    is_large = memory is not None and 4 * (count + positions) > memory
+    is_large = memory is not None and 4 * positions > memory  # weights may be mapped
     if modules > most or count > 2 * stored + SPARE or is_large:
         raise RunError(
             f"{directory}/config.json describes {modules:,} blocks and "
