@@ -17,9 +17,9 @@ import torch
 from heedful.errors import HeedfulError
 from heedful.files import atomic, load_tensors, tensor_files
 from heedful.files.sharded import load_sharded, read_metadata
+from heedful.models.directory import latest_checkpoint
 from heedful.processes import Processes
 from heedful.train import PRESETS, Plan, Recipe, open_training, read_metrics
-from heedful.train.checkpoint import checkpoint_path
 from heedful.train.events import Noticed
 from heedful.train.plan import new_plan, read_plan
 from heedful.train.run import begin, events, prepare_run
@@ -72,7 +72,7 @@ def resumed(directory: Path, **changes: Any) -> list[str]:
 
 def outcome(directory: Path) -> Outcome:
     """Return all numbers of a completed run."""
-    checkpoint = checkpoint_path(directory)
+    checkpoint = latest_checkpoint(directory)
     if checkpoint is not None and checkpoint.is_dir():  # sharded over processes
         last = load_sharded(checkpoint, lambda _, shape: torch.zeros(shape), Processes())
         about = read_metadata(checkpoint)
