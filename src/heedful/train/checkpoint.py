@@ -101,7 +101,6 @@ def load(
     else:
         tensors, metadata = load_tensors(path)
     metadata = {name: metadata[name] for name in metadata.keys() - {RUN, CONTINUATION}}
-    metadata.setdefault("metrics")  # missing in checkpoints of earlier versions
     weights = {_split(name)[1]: t for name, t in tensors.items() if _split(name)[0] is None}
     check_fit(shapes_of(parameters), shapes_of(weights), path)
     for name, tensor in tensors.items():
