@@ -27,7 +27,7 @@ PAGE = Path(__file__).parent / "page"
 STANDALONE = "standalone"  # the style sheet of a page in its own window
 SHEETS = (  # in CSS order: of conflicting rules, the last applies
     "base", "toolbar", "heads", "map", "weight", "glossary", "text", "image", "segments",
-    "generation", "training_steps", STANDALONE, "tour",
+    "generation", "training_steps", STANDALONE, "panes",
 )  # fmt: skip
 ENTRY, WORKER = PAGE / "sources" / "file_source.js", PAGE / "sources" / "worker.js"
 LIMIT = 25.0  # MB, the default limit

@@ -1,5 +1,6 @@
 // Converts the page's state to address parameters and back. Invalid parameters are ignored.
 import { batch } from "./html.js";
+import { PANES } from "./panes.js";
 import { fromParameter, toParameter } from "./segments/segments.js";
 import { FULL_VIEW, TABS } from "./state.js";
 
@@ -32,6 +33,8 @@ export function toAddress(state) {
   if (source) params.marks = toParameter(source);
   if (target?.length) params.written = toParameter(target);
   if (second) params.beside = `${second.path.join(".")}.${second.head}`;
+  const sizes = PANES.map((pane) => state.panes.value[pane] ?? "");
+  if (sizes.join("")) params.sizes = sizes.join(",");
   if (state.theme.value) params.theme = state.theme.value;
   return new URLSearchParams(params).toString();
 }
@@ -70,6 +73,9 @@ export function fromAddress(state, text) {
     const source = fromParameter(marks, segments.size("source"));
     const target = fromParameter(targetMarks, segments.size("target"), source.length);
     if (params.has("marks")) segments.replace({ source, target });
+    const sizes = numbers("sizes", ",");
+    const given = PANES.map((pane, i) => [pane, sizes[i]]).filter(([, size]) => Number(size) >= 0);
+    state.panes.value = Object.fromEntries(given);
     state.theme.value = option("theme", ["", "light", "dark"], "");
   });
 }

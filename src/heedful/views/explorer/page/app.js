@@ -1,6 +1,7 @@
 // The explorer's page as a component. `state` holds its state; `source` provides its data.
 import { fromAddress, historyStep, toAddress } from "./address.js";
 import { Notice } from "./controls.js";
+import { useExample } from "./example.js";
 import { HeadsPane } from "./heads/heads.js";
 import { Heads } from "./heads/scores.js";
 import { follow, systemTheme } from "./host.js";
@@ -8,6 +9,7 @@ import { html, render, signal, useEffect, useRef, useState } from "./html.js";
 import { MapPane } from "./map/map.js";
 import { Profile } from "./map/row_curve.js";
 import { LegendBar, Scale } from "./map/scale.js";
+import { Divider, PANES, paneClasses, paneStyle } from "./panes.js";
 import { liveAnswer } from "./request.js";
 import { SegmentPane } from "./segments/segment_table.js";
 import { Shares } from "./segments/shares.js";
@@ -18,7 +20,6 @@ import { LiveText } from "./text/live_text.js";
 import { TextPane } from "./text/text.js";
 import { Tokens } from "./tokens.js";
 import { Toolbar } from "./toolbar.js";
-import { Tour, TourCards } from "./tour.js";
 import { TrainingSteps } from "./training_steps.js";
 import { Weight } from "./weight/weight.js";
 
@@ -80,7 +81,6 @@ function sharedObjects(state, source) {
     heads: new Heads(source, state),
     liveText: new LiveText(source, state, tokens, painters),
     painters,
-    tour: new Tour(),
     scale: new Scale(),
     shares: new Shares(source, state),
     first,
@@ -94,9 +94,10 @@ function sharedObjects(state, source) {
 /** @param {{state: State, source: Source, host: Host}} props */
 function Page({ state, source, host }) {
   const [shared] = useState(() => sharedObjects(state, source));
-  const { tokens, heads, liveText, tour, scale, shares, first, second, painters } = shared;
+  const { tokens, heads, liveText, scale, shares, first, second, painters } = shared;
   const { cell, row, column } = shared;
   const page = useRef(/** @type {HTMLElement | null} */ (null));
+  useExample(state, source, heads, host);
   const [isHelpOpen, setHelpOpen] = useState(false);
   useEffect(() => {
     const target = host.keys ?? /** @type {HTMLElement} */ (page.current);
@@ -113,7 +114,7 @@ function Page({ state, source, host }) {
   }, []);
   const map = (/** @type {any} */ side, /** @type {any} */ slot) =>
     html`<${MapPane} key=${side === state ? "first" : "second"} state=${state} side=${side} source=${source} host=${host} tokens=${tokens} scale=${scale} onPainter=${(/** @type {any} */ painter) => (slot.value = painter)} />`;
-  return html`<div class="heedful"><div ref=${page} class=${`page tab-${state.tab.value} pane-${state.pane.value} ${state.activeTheme.value}`}>
+  return html`<div class="heedful"><div ref=${page} class=${`page tab-${state.tab.value} pane-${state.pane.value} ${paneClasses(state)} ${state.largeHeads.value ? "large-heads" : ""} ${state.activeTheme.value}`} style=${paneStyle(state)}>
     <div class="above"><${Toolbar} state=${state} source=${source} host=${host} tokens=${tokens} liveText=${liveText} painter=${first} painters=${painters} help=${() => setHelpOpen(true)} />
       <${TrainingSteps} state=${state} />
       <${Generation} state=${state} liveText=${liveText} tokens=${tokens} /></div>
@@ -127,8 +128,8 @@ function Page({ state, source, host }) {
     <div class="part text-part" data-part="text"><${TextPane} state=${state} source=${source} tokens=${tokens} liveText=${liveText} /></div>
     <aside class="part" data-part="weight"><${Weight} state=${state} tokens=${tokens} liveAnswer=${cell} /></aside>
     ${state.pane.value === "segments" ? html`<aside class="part" data-part="segments"><${SegmentPane} state=${state} source=${source} shares=${shares} /></aside>` : null}
+    ${PANES.map((pane) => html`<${Divider} key=${pane} state=${state} pane=${pane} />`)}
     <${Notice} state=${state} />
-    <${TourCards} tour=${tour} state=${state} source=${source} heads=${heads} tokens=${tokens} host=${host} />
-    ${isHelpOpen ? html`<${Help} close=${() => setHelpOpen(false)} tour=${() => tour.go(0)} canGenerate=${liveText.isAvailable} hasSteps=${Boolean(state.about.moments?.length)} />` : null}
+    ${isHelpOpen ? html`<${Help} close=${() => setHelpOpen(false)} canGenerate=${liveText.isAvailable} hasSteps=${Boolean(state.about.moments?.length)} />` : null}
   </div></div>`;
 }

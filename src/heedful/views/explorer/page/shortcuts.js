@@ -1,4 +1,5 @@
 // Keyboard shortcuts of the page. Controls declare theirs in `aria-keyshortcuts`.
+import { Term } from "./glossary.js";
 import { html, useEffect, useRef } from "./html.js";
 import { reveal, zoomAtCell } from "./map/viewport.js";
 import { FULL_VIEW, TABS } from "./state.js";
@@ -24,7 +25,7 @@ const HELP = [
   ["v  w", "open the menu View; the menu Save"],
   ["t", "go to the next part: heads, map, text, weight, segments"],
   ["Esc", "deselect the cell"],
-  ["?", "show this list"],
+  ["?", "show this help"],
 ];
 const GENERATION = [
   ["g", "type a prompt"],
@@ -158,12 +159,13 @@ function openNextPart(/** @type {State} */ state, /** @type {HTMLElement | null}
   );
 }
 
-/** The list of all shortcuts. @param {{close: () => void, tour: () => void, canGenerate: boolean, hasSteps: boolean}} props */
-export function Help({ close, tour, canGenerate, hasSteps }) {
+/** What the parts of the page show, and the list of all shortcuts. @param {{close: () => void, canGenerate: boolean, hasSteps: boolean}} props */
+export function Help({ close, canGenerate, hasSteps }) {
   const all = [...(canGenerate ? GENERATION : []), ...(hasSteps ? TRAINING : []), ...HELP];
   const box = useRef(/** @type {HTMLDialogElement | null} */ (null));
   useEffect(() => box.current?.showModal(), []);
-  return html`<dialog ref=${box} onClose=${close} aria-label="All keys"><h2>Keys</h2><dl>${all.map(([keys, action]) => html`<div><dt>${keys}</dt><dd>${action}</dd></div>`)}</dl>
-    <p class="quiet">Drag to move the map; use the wheel or two fingers to zoom. Click a cell to pin it, or a token at the edge to highlight its row or column.</p>
-    <form method="dialog"><button onClick=${tour}>show the first steps again</button> <button autofocus>close</button></form></dialog>`;
+  return html`<dialog ref=${box} onClose=${close} aria-label="How to use the page"><h2>How to use the page</h2>
+    <p>Each small picture on the left is the attention map of a ${Term("head")}; click it to see the head in the middle. There, each ${Term("row")} is a query token and each ${Term("column")} a key token, and the colour of a cell shows the ${Term("weight")}. On the right is the calculation of the weight of the selected cell, down to single products.</p>
+    <p>Drag to move the map; use the wheel or two fingers to zoom. Click a cell to pin it, or a token at the edge to highlight its row or column. Point at a word with a dotted underline to see its definition.</p><h3>Keys</h3><dl>${all.map(([keys, action]) => html`<div><dt>${keys}</dt><dd>${action}</dd></div>`)}</dl>
+    <form method="dialog"><button autofocus>close</button></form></dialog>`;
 }

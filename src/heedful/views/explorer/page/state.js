@@ -39,6 +39,9 @@ export class State {
     /** The initial pane beside the map: the segment table if segments are marked. */
     this.firstPane = /** @type {"weight" | "segments"} */ (isMarked ? "segments" : "weight");
     this.pane = signal(this.firstPane);
+    /** Pixels of the parts beside the map that were resized; 0: collapsed. */
+    this.panes = signal(/** @type {Partial<Record<"heads" | "text" | "weight", number>>} */ ({}));
+    this.largeHeads = signal(false); // whether the heads also fill the middle of the page
     this.profile = signal(/** @type {"row" | "column"} */ ("row"));
     this.theme = signal(""); // "light", "dark", or "" for the system's theme
     this.hostTheme = signal(""); // the theme around the page

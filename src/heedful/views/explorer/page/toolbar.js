@@ -38,7 +38,7 @@ export function Toolbar({ state, source, host, tokens, liveText, painter, painte
       <button class="segments" aria-pressed=${state.pane.value === "segments"} aria-keyshortcuts="m" title="Mark segments of the text, and see how they attend to each other" onClick=${() => (state.pane.value = state.pane.value === "segments" ? "weight" : "segments")}>Segments</button>
       <${Menu} label="View" shortcut="v"><${ViewOptions} state=${state} /><//>
       <${Menu} label="Save" shortcut="w">${(/** @type {() => void} */ close) => html`<${Save} state=${state} source=${source} host=${host} painters=${painters} liveText=${liveText} close=${close} />`}<//>
-      <button class="round" aria-label="Help: all keys" aria-keyshortcuts="?" title="All keys" onClick=${help}>?</button>
+      <button class="round" aria-label="Help" aria-keyshortcuts="?" title="Help, and all keys" onClick=${help}>?</button>
     </div></header>`;
 }
 

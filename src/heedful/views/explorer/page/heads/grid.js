@@ -12,7 +12,7 @@ import { callTitle, groups, headText, isSame, KINDS, UNBOUNDED } from "./scores.
 /** @typedef {{text: string, y: number, high: number}} Label */
 /** @typedef {{size: number, places: Place[], labels: Label[], high: number, across: number}} Layout */
 
-const [SMALLEST, LARGEST] = [21, 54]; // pixels of a picture
+const [SMALLEST, LARGEST, ENLARGED] = [21, 54, 150]; // pixels of a picture
 const GUTTER = 20; // pixels for a layer's number
 const ABOVE = 17; // pixels for a call's longer title above its pictures
 
@@ -37,7 +37,8 @@ export function Grid(props) {
   const [top, setTop] = useState(0);
   state.activeTheme.value; // read here, so that a change of the theme redraws
   const [hovered, setHovered] = useState(/** @type {HeadEntry | null} */ (null));
-  const layout = layoutOf(entries, wide, layered);
+  const largest = state.largeHeads.value ? ENLARGED : layered ? LARGEST : 34;
+  const layout = layoutOf(entries, wide, layered, largest);
   const chosen = layout.places.findIndex(({ entry }) => isChosen(entry, state));
   const { cursor, handlers } = useKeyboardCursor(
     Math.max(0, chosen),
@@ -81,6 +82,7 @@ export function Grid(props) {
     point(entry);
   };
   const current = layout.places[now]?.entry;
+  const pointed = layout.places.find(({ entry }) => isSame(entry, hovered));
   return html`<div class="grid" ref=${box} role="listbox" tabindex="0" aria-label="Heads, a small picture each"
     aria-activedescendant=${current ? id : undefined} onScroll=${(/** @type {Event} */ e) => setTop(/** @type {HTMLElement} */ (e.target).scrollTop)}
     ...${handlers}
@@ -91,6 +93,7 @@ export function Grid(props) {
       cursor.value = null;
     }}>
     ${current ? html`<span class="hidden" role="option" id=${id} aria-selected=${isChosen(current, state)} aria-posinset=${now + 1} aria-setsize=${layout.places.length}>${headText(current, score)}</span>` : html`<span class="hidden" role="option" aria-selected="false">no head</span>`}
+    ${pointed ? html`<div class="readout" style=${`top:${pointed.y + layout.size}px;${pointed.x < wide / 2 ? `left:${pointed.x}` : `right:${wide - pointed.x - layout.size}`}px`}>${headText(pointed.entry, score)}</div>` : null}
     <div style=${`height:${layout.high}px`}><canvas ref=${canvas} aria-hidden="true"></canvas></div></div>`;
 }
 
@@ -99,10 +102,13 @@ export const isChosen = (entry, state) =>
   entry.call === state.path.value[2] && entry.head === state.head.value;
 
 /** Show a head. @param {State} state @param {HeadEntry} entry */
-export const choose = (state, entry) => state.show(entry.call, entry.head);
+export const choose = (state, entry) => {
+  state.largeHeads.value = false;
+  state.show(entry.call, entry.head);
+};
 
-/** Compute the place of each picture. With `layered`, each call begins a row. @param {HeadEntry[]} entries @param {number} wide @param {boolean} layered @returns {Layout} */
-function layoutOf(entries, wide, layered) {
+/** Compute the place of each picture. With `layered`, each call begins a row. @param {HeadEntry[]} entries @param {number} wide @param {boolean} layered @param {number} largest pixels of a picture @returns {Layout} */
+function layoutOf(entries, wide, layered, largest) {
   const lists = layered ? groups(entries, (entry) => entry.call) : [entries];
   const isShort = (/** @type {HeadEntry["about"]} */ about) =>
     callTitle(about) === `layer ${about.layer}`;
@@ -113,7 +119,7 @@ function layoutOf(entries, wide, layered) {
   const lines = Math.ceil(longest / Math.floor(room / SMALLEST));
   const size = Math.max(
     SMALLEST,
-    Math.min(layered ? LARGEST : 34, Math.floor(room / Math.ceil(longest / lines))),
+    Math.min(largest, Math.floor(room / Math.ceil(longest / lines))),
   );
   const across = Math.max(1, Math.floor(room / size));
   /** @type {Layout} */

@@ -26,6 +26,7 @@ export function HeadsPane({ state, heads }) {
   const all = heads.all();
   const entries = filtered(all, { score, sorted, minimum, kinds });
   const layered = !sorted;
+  const isLarge = state.largeHeads.value;
   const maximum = limit(all, score);
   const toggle = (/** @type {string} */ kind) =>
     setKinds(kinds.includes(kind) ? kinds.filter((other) => other !== kind) : [...kinds, kind]);
@@ -37,7 +38,8 @@ export function HeadsPane({ state, heads }) {
   };
   return html`<section class="heads" aria-label="Heads">
     <div class="bar"><h2>${Term("Heads", "head")}</h2>
-      <${Choice} label="View of the heads" options=${sameNames("grid", "scatter", "both")} selected=${view} choose=${setView} /></div>
+      <${Choice} label="View of the heads" options=${sameNames("grid", "scatter", "both")} selected=${view} choose=${setView} />
+      <button type="button" class="enlarge" aria-pressed=${isLarge} aria-label="Heads in the middle of the page" title=${isLarge ? "back to the map" : "larger pictures, in place of the map"} onClick=${() => (state.largeHeads.value = !isLarge)}>⤢</button></div>
     <div class="knobs"><span class="quiet">colour by</span><${Choice} label="Colour heads by" options=${sameNames("picture", "kind", "score")} selected=${paint} choose=${setPaint} />${paint === "score" ? html`<${Scale} maximum=${maximum} dark=${state.activeTheme.value === "dark"} />` : null}</div>
     <div class="knobs"><select aria-label="Score" value=${score} onChange=${changeScore}>${SCORES.map((name) => html`<option value=${name}>${name}</option>`)}</select>
       <label><input type="checkbox" checked=${sorted} onChange=${() => setSorted(!sorted)} /> sort</label>

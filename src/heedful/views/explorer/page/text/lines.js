@@ -11,7 +11,6 @@ import { COLOURS } from "../segments/segments.js";
 
 const ROW_HEIGHT = 20; // pixels per token
 const SMALLEST = 0.02; // smaller weights are not drawn
-const BETWEEN = 220; // pixels between the columns
 
 /** @param {{state: State, source: Source, tokens: Tokens, chosenToken: ChosenToken, id: string}} props */
 export function Lines({ state, source, tokens, chosenToken, id }) {
@@ -39,7 +38,7 @@ export function Lines({ state, source, tokens, chosenToken, id }) {
         ? html` <label><input type="checkbox" checked=${isMean} onChange=${() => setMean(!isMean)} /> mean of the heads</label> ${isMean ? null : heads.map((head, n) => html`<span class="swatch-head" style=${`--kind:var(--segment-${n % COLOURS})`}>head ${head}</span> `)}`
         : null
     }</p>
-    <div class="columns" style=${`--between:${BETWEEN}px`}>${column("queries", N)}<canvas ref=${canvas} aria-hidden="true"></canvas>${column("keys", M)}</div>`;
+    <div class="columns">${column("queries", N)}<canvas ref=${canvas} aria-hidden="true"></canvas>${column("keys", M)}</div>`;
 }
 
 /** The full maps of the selected heads; null until they arrive. @param {State} state @param {Source} source @param {ChosenToken} chosenToken */
