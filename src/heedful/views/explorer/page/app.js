@@ -74,6 +74,7 @@ function sharedObjects(state, source) {
     liveAnswer(source, () => cell() && [name, fields({ heads: head(), at: cell()?.[axis] })], 60);
   const [first, second] = [0, 1].map(() => signal(/** @type {Painter | null} */ (null)));
   const tokens = new Tokens(source);
+  state.segments.firstWords = (axis, run) => tokens.firstWords(state.callId.peek(), axis, run);
   const painters = () =>
     /** @type {Painter[]} */ ([first.peek(), second.peek()].filter((painter) => painter !== null));
   return {

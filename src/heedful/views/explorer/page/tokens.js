@@ -132,6 +132,15 @@ export class Tokens {
     return longest > 1 && !names.some((name) => /[ ·↵\n⇥]/.test(name ?? ""));
   }
 
+  /** The first words of a range of tokens; "" without names. @param {string} callId @param {Axis} axis @param {import("./segments/segments.js").Run} range */
+  firstWords(callId, axis, [start, end]) {
+    const indices = Array.from({ length: Math.min(end - start, 12) }, (_, i) => start + i);
+    const names = indices.map((i) => this.name(callId, axis, i) ?? "");
+    const text = names.join(this.areWords(callId, axis) ? " " : "").replaceAll(" ##", "");
+    const words = text.match(/[^\s·↵⇥]+/g) ?? [];
+    return words.slice(0, 3).join(" ").slice(0, 24);
+  }
+
   /** The name, or the index if there is no name. @param {string} callId @param {Axis} axis @param {number} index */
   label(callId, axis, index) {
     return this.name(callId, axis, index) ?? String(index);

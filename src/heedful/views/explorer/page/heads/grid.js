@@ -117,10 +117,7 @@ function layoutOf(entries, wide, layered, largest) {
   const room = Math.max(SMALLEST, wide - left);
   const longest = Math.max(1, ...lists.map((group) => group.length));
   const lines = Math.ceil(longest / Math.floor(room / SMALLEST));
-  const size = Math.max(
-    SMALLEST,
-    Math.min(largest, Math.floor(room / Math.ceil(longest / lines))),
-  );
+  const size = Math.max(SMALLEST, Math.min(largest, Math.floor(room / Math.ceil(longest / lines))));
   const across = Math.max(1, Math.floor(room / size));
   /** @type {Layout} */
   const layout = { size, places: [], labels: [], high: 0, across };

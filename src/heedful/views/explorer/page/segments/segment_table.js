@@ -177,7 +177,7 @@ function Bar({ share, chance }) {
 
 /** All heads, sorted by the share of one pair of segments. @param {{state: State, shares: Shares, pair: Pair, choose: (pair: Pair) => void}} props */
 function SortedHeads({ state, shares, pair, choose }) {
-  const [order, setOrder] = useState(/** @type {Order} */ ("share"));
+  const [order, setOrder] = useState(/** @type {Order} */ ("chance"));
   const [limit, setLimit] = useState(SHOWN);
   const rows = sortedRows(state, shares, pair, order);
   const names = (/** @type {"from" | "to"} */ end) => [
@@ -186,7 +186,7 @@ function SortedHeads({ state, shares, pair, choose }) {
   const select = (/** @type {"from" | "to"} */ end) =>
     html`<select aria-label=${end === "from" ? "From segment" : "To segment"} value=${pair[end]} onChange=${(/** @type {Event} */ e) => choose({ ...pair, [end]: value(e) })}>${names(end).map((name) => html`<option>${name}</option>`)}</select>`;
   return html`<div class="sorted"><h3>Heads, sorted by share</h3><p class="tokens">${select("from")} attends to ${select("to")}</p>
-    <${Choice} label="Order" options=${[["share", "highest"], ["chance", "above chance"], ["layer", "by layer"]]} selected=${order} choose=${setOrder} />
+    <${Choice} label="Order" options=${[["chance", "above chance"], ["share", "highest"], ["layer", "by layer"]]} selected=${order} choose=${setOrder} />
     <ol>${rows
       .slice(0, limit)
       .map(

@@ -32,6 +32,8 @@ export class Segments {
       const { source, target } = this.current.value;
       return `${this.key.value} ${formatRuns(source)} ${formatRuns(target)}`;
     });
+    /** Returns the first words of a range of tokens, as the name of a new segment. */
+    this.firstWords = (/** @type {Axis} */ _axis, /** @type {Run} */ _run) => "";
     /** Tokens that are selected but not marked yet. */
     this.selection = signal(/** @type {Selection | null} */ (null));
   }
@@ -105,8 +107,10 @@ export class Segments {
     this.byText.value = { ...this.byText.value, [this.key.value]: marks };
   }
 
-  /** Add a segment; return its id. @param {TextRole} role @param {Run[]} runs @param {string} [name] */
-  add(role, runs, name = "") {
+  /** Add a segment, named by its first words; return its id. @param {TextRole} role @param {Run[]} runs */
+  add(role, runs) {
+    const isOfKeys = this.roleOf(this.state.call.value, "keys") === role;
+    const name = this.firstWords(isOfKeys ? "keys" : "queries", runs[0]);
     const { source, target } = this.current.value;
     const segments = this.current.value[role];
     const used = [...source, ...target].map((other) => other.colour);
