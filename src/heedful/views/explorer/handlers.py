@@ -207,6 +207,13 @@ class Handlers:
             weights=(best.values[visible] - terms.log_sum_exp).exp(),
         )  # fmt: skip
 
+    def all_heads(self, request: Request) -> bytes:
+        """Return the weight of a query on a key in every head of a call, (H,)."""
+        _, call = self._call(request)
+        _, N, M = call.shape
+        query, key = request.number("query", N), request.number("key", M)
+        return packed({"word": "exact"}, weights=call.weights(None, [query], [key]).flatten())
+
     def strongest(self, request: Request) -> bytes:
         """Return the largest weights of a region, descending, as [weight, query, key]."""
         indices, call = self._call(request)
@@ -316,6 +323,6 @@ ENDPOINTS: dict[str, Callable[[Handlers, Request], bytes]] = {
     name: getattr(Handlers, name)
     for name in (
         "about", "small", "scores", "tile", "tokens", "find", "image", "row", "column", "cell",
-        "part", "segments", "strongest",
+        "all_heads", "part", "segments", "strongest",
     )
 }  # fmt: skip

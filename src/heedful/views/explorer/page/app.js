@@ -21,6 +21,7 @@ import { TextPane } from "./text/text.js";
 import { Tokens } from "./tokens.js";
 import { Toolbar } from "./toolbar.js";
 import { TrainingSteps } from "./training_steps.js";
+import { pinnedWeights } from "./weight/all_heads.js";
 import { Weight } from "./weight/weight.js";
 
 /** @import { Painter } from "./map/painter.js" */
@@ -86,6 +87,7 @@ function sharedObjects(state, source) {
     shares: new Shares(source, state),
     first,
     second,
+    allHeads: pinnedWeights(state, source),
     cell: liveAnswer(source, () => cell() && ["cell", fields({ head: head(), ...cell() })], 30),
     row: line("row", "query"),
     column: line("column", "key"),
@@ -96,7 +98,7 @@ function sharedObjects(state, source) {
 function Page({ state, source, host }) {
   const [shared] = useState(() => sharedObjects(state, source));
   const { tokens, heads, liveText, scale, shares, first, second, painters } = shared;
-  const { cell, row, column } = shared;
+  const { allHeads, cell, row, column } = shared;
   const page = useRef(/** @type {HTMLElement | null} */ (null));
   useExample(state, source, heads, host);
   const [isHelpOpen, setHelpOpen] = useState(false);
@@ -110,7 +112,7 @@ function Page({ state, source, host }) {
     );
     return () => {
       unlisten();
-      for (const part of [cell, row, column, heads, liveText, shares]) part.end();
+      for (const part of [allHeads, cell, row, column, heads, liveText, shares]) part.end();
     };
   }, []);
   const map = (/** @type {any} */ side, /** @type {any} */ slot) =>
@@ -127,7 +129,7 @@ function Page({ state, source, host }) {
       <${Profile} state=${state} painter=${first} row=${row} column=${column} tokens=${tokens} />
     </main>
     <div class="part text-part" data-part="text"><${TextPane} state=${state} source=${source} tokens=${tokens} liveText=${liveText} /></div>
-    <aside class="part" data-part="weight"><${Weight} state=${state} tokens=${tokens} liveAnswer=${cell} /></aside>
+    <aside class="part" data-part="weight"><${Weight} state=${state} tokens=${tokens} liveAnswer=${cell} allHeads=${allHeads} /></aside>
     ${state.pane.value === "segments" ? html`<aside class="part" data-part="segments"><${SegmentPane} state=${state} source=${source} shares=${shares} /></aside>` : null}
     ${PANES.map((pane) => html`<${Divider} key=${pane} state=${state} pane=${pane} />`)}
     <${Notice} state=${state} />

@@ -25,7 +25,9 @@ const numbers = (text) => String(text).split(",").map(Number);
 const range = (text) => String(text).split("-").map(Number);
 
 const QUESTIONS =
-  "tokens find image small scores tile row column part cell strongest segments".split(" ");
+  "tokens find image small scores tile row column part cell all_heads strongest segments".split(
+    " ",
+  );
 
 class FileSource {
   /** @param {Record<string, any>} parts */
@@ -217,6 +219,18 @@ class FileSource {
     const question = { what: "cell", h: this._index(call, head), n: Number(query), m: Number(key) };
     const weight = await this.computed(call, question, signal);
     return { ...weight, word: this.word, proof, layout, why, name };
+  }
+
+  /** The weight of a cell in every head; NaN in a head whose query and key are not in the file. */
+  async all_heads(call, { query, key }, signal) {
+    const region = { queries: [query, query + 1], keys: [key, key + 1] };
+    const weights = call.about.heads.map(async (_, h) => {
+      if (!this._has(call, h)) return Number.NaN;
+      const part = await this.computed(call, { what: "part", h, ...region }, signal);
+      return part.weights.data[0];
+    });
+    const data = Float32Array.from(await Promise.all(weights));
+    return { word: this.word, weights: { data, shape: [data.length] } };
   }
 
   /** The largest weights of a region. */

@@ -5,6 +5,7 @@ import { html, useRef, useState } from "../html.js";
 import { digits, formatWeight, ordinal } from "../number_format.js";
 import { Token } from "../tokens.js";
 import { number } from "../wire.js";
+import { AllHeads } from "./all_heads.js";
 import { CalculationSteps, LargestWeights, Products } from "./calculation.js";
 import { why } from "./why.js";
 
@@ -14,8 +15,8 @@ import { why } from "./why.js";
 
 /** @typedef {{answer: Answer, state: State, tokens: Tokens, cell: Cell}} Props */
 
-/** @param {{state: State, tokens: Tokens, liveAnswer: LiveAnswer}} props */
-export function Weight({ state, tokens, liveAnswer }) {
+/** @param {{state: State, tokens: Tokens, liveAnswer: LiveAnswer, allHeads: LiveAnswer}} props */
+export function Weight({ state, tokens, liveAnswer, allHeads }) {
   const answer = liveAnswer.value;
   const cell = state.cell.value;
   if (!cell)
@@ -34,6 +35,8 @@ export function Weight({ state, tokens, liveAnswer }) {
       <span class="to" aria-label="attends to">→</span>
       <span class="end"><span class="what">${Term("key")}</span><${Token} tokens=${tokens} callId=${callId} axis="keys" index=${cell.key} /></span></p>
     ${content}
+    ${state.pinned.value ? html`<${AllHeads} state=${state} liveAnswer=${allHeads} />` : null}
+    ${answer && isCurrent(answer, cell, state) && !answer.failed ? html`<${Details} answer=${answer} state=${state} tokens=${tokens} cell=${cell} />` : null}
   </section>`;
 }
 
@@ -56,7 +59,13 @@ function WeightDetails({ answer, state, tokens, cell }) {
     <p class="number" aria-live="polite" data-weight=${weight}>${answer.hidden ? "masked" : formatWeight(weight)}
       <span>${answer.hidden ? html`by the ${Term("mask")}` : rankText(answer)}${word && word !== "exact" ? `; ${word}` : ""}</span></p>
     <p class="why">${why(answer, cell.key, name).map((sentence) => html`<bdi>${sentence}</bdi> `)}</p>
-    <${Products} answer=${answer} />
+`;
+}
+
+/** The calculation of the weight, its proof, and how to compute it in Python. @param {Props} props */
+function Details({ answer, state, tokens, cell }) {
+  const weight = number(answer.weight);
+  return html`<${Products} answer=${answer} />
     <${CalculationSteps} answer=${answer} />
     <${LargestWeights} answer=${answer} state=${state} tokens=${tokens} cell=${cell} />
     ${answer.value == null || Number.isNaN(weight) ? null : html`<p>The norm of this key’s ${Term("value")} is ${digits(answer.value)}. Times the weight, the value has the norm ${digits(answer.value * weight)}.</p>`}
