@@ -35,6 +35,7 @@ export function toAddress(state) {
   if (second) params.beside = `${second.path.join(".")}.${second.head}`;
   const sizes = PANES.map((pane) => state.panes.value[pane] ?? "");
   if (sizes.join("")) params.sizes = sizes.join(",");
+  if (second && state.isSubtracted.value) params.difference = "1";
   if (state.theme.value) params.theme = state.theme.value;
   return new URLSearchParams(params).toString();
 }
@@ -54,6 +55,7 @@ export function fromAddress(state, text) {
     const beside = numbers("beside", ".");
     state.second.value = null;
     if (state.has(beside.slice(0, 3))) state.sides[1].choose(beside.slice(0, 3), beside[3]);
+    state.isSubtracted.value = params.get("difference") === "1";
     state.view.value = viewOf(params.get("view"));
     const [query, key] = numbers("cell", ",");
     const isInside = query < N && key < M;

@@ -6,6 +6,7 @@ import { HeadsPane } from "./heads/heads.js";
 import { Heads } from "./heads/scores.js";
 import { follow, systemTheme } from "./host.js";
 import { html, render, signal, useEffect, useRef, useState } from "./html.js";
+import { canSubtract, differenceSide, differenceSource } from "./map/difference.js";
 import { MapPane } from "./map/map.js";
 import { Profile } from "./map/row_curve.js";
 import { LegendBar, Scale } from "./map/scale.js";
@@ -73,11 +74,13 @@ function sharedObjects(state, source) {
   const [head, cell] = [() => state.head.value, () => state.cell.value];
   const line = (/** @type {"row" | "column"} */ name, /** @type {"query" | "key"} */ axis) =>
     liveAnswer(source, () => cell() && [name, fields({ heads: head(), at: cell()?.[axis] })], 60);
-  const [first, second] = [0, 1].map(() => signal(/** @type {Painter | null} */ (null)));
+  const [first, second, third] = [0, 1, 2].map(() => signal(/** @type {Painter | null} */ (null)));
   const tokens = new Tokens(source);
   state.segments.firstWords = (axis, run) => tokens.firstWords(state.callId.peek(), axis, run);
   const painters = () =>
-    /** @type {Painter[]} */ ([first.peek(), second.peek()].filter((painter) => painter !== null));
+    /** @type {Painter[]} */ (
+      [first, second, third].map((slot) => slot.peek()).filter((painter) => painter !== null)
+    );
   return {
     tokens,
     heads: new Heads(source, state),
@@ -87,6 +90,12 @@ function sharedObjects(state, source) {
     shares: new Shares(source, state),
     first,
     second,
+    third,
+    difference: {
+      side: differenceSide(state),
+      source: differenceSource(source, state),
+      scale: new Scale(),
+    },
     allHeads: pinnedWeights(state, source),
     cell: liveAnswer(source, () => cell() && ["cell", fields({ head: head(), ...cell() })], 30),
     row: line("row", "query"),
@@ -97,7 +106,8 @@ function sharedObjects(state, source) {
 /** @param {{state: State, source: Source, host: Host}} props */
 function Page({ state, source, host }) {
   const [shared] = useState(() => sharedObjects(state, source));
-  const { tokens, heads, liveText, scale, shares, first, second, painters } = shared;
+  const { tokens, heads, liveText, scale, shares, first, second, third, difference, painters } =
+    shared;
   const { allHeads, cell, row, column } = shared;
   const page = useRef(/** @type {HTMLElement | null} */ (null));
   useExample(state, source, heads, host);
@@ -115,8 +125,8 @@ function Page({ state, source, host }) {
       for (const part of [allHeads, cell, row, column, heads, liveText, shares]) part.end();
     };
   }, []);
-  const map = (/** @type {any} */ side, /** @type {any} */ slot) =>
-    html`<${MapPane} key=${side === state ? "first" : "second"} state=${state} side=${side} source=${source} host=${host} tokens=${tokens} scale=${scale} onPainter=${(/** @type {any} */ painter) => (slot.value = painter)} />`;
+  const map = (/** @type {string} */ key, /** @type {any} */ slot, /** @type {any} */ props) =>
+    html`<${MapPane} key=${key} state=${state} host=${host} tokens=${tokens} ...${{ source, scale, ...props }} onPainter=${(/** @type {any} */ painter) => (slot.value = painter)} />`;
   return html`<div class="heedful"><div ref=${page} class=${`page tab-${state.tab.value} pane-${state.pane.value} ${paneClasses(state)} ${state.largeHeads.value ? "large-heads" : ""} ${state.activeTheme.value}`} style=${paneStyle(state)}>
     <div class="above"><${Toolbar} state=${state} source=${source} host=${host} tokens=${tokens} liveText=${liveText} painter=${first} painters=${painters} help=${() => setHelpOpen(true)} />
       <${TrainingSteps} state=${state} />
@@ -124,7 +134,8 @@ function Page({ state, source, host }) {
     <nav class="tabs" aria-label="Parts of the page">${TABS.map((tab) => html`<button data-tab=${tab} aria-pressed=${state.tab.value === tab} onClick=${() => state.openTab(tab)}>${tab === "text" && state.call.value.pictured?.length ? "picture" : tab}</button>`)}</nav>
     <div class="part heads-part" data-part="heads"><${HeadsPane} state=${state} heads=${heads} /></div>
     <main class="part" data-part="map"><h1 class="hidden">heedful explorer</h1>
-      <div class="maps">${map(state, first)}${state.second.value ? map(state.sides[1], second) : null}</div>
+      <div class="maps">${map("first", first, { side: state })}${state.second.value ? map("second", second, { side: state.sides[1] }) : null}
+        ${state.second.value && state.isSubtracted.value && canSubtract(state) ? map(`difference ${state.sides[1].callId.value} ${state.sides[1].head.value}`, third, difference) : null}</div>
       ${first.value ? html`<${LegendBar} state=${state} painter=${first.value} />` : null}
       <${Profile} state=${state} painter=${first} row=${row} column=${column} tokens=${tokens} />
     </main>

@@ -17,6 +17,7 @@ export const fixed = (value, count) => value.toFixed(Math.min(count, 12)).replac
 /** A weight with four significant digits. @param {number} weight */
 export function formatWeight(weight) {
   if (!Number.isFinite(weight)) return "not a number";
+  if (weight < 0) return `−${formatWeight(-weight)}`; // a difference
   if (!weight) return digits(weight);
   if (weight < 1e-4) return weight.toExponential(3).replace("-", "−");
   return weight.toFixed(Math.min(7, Math.max(4, 3 - Math.floor(Math.log10(weight)))));

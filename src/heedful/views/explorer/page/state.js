@@ -54,6 +54,9 @@ export class State {
     this.call = computed(() => this.calls.value[this.path.value[2]]);
     /** A second map beside the first; both pan together. */
     this.second = signal(/** @type {{path: number[], head: number} | null} */ (null));
+    this.isSubtracted = signal(false); // whether a third map shows the second minus the first
+    /** The map seen before the current one. */
+    this.previous = /** @type {{path: number[], head: number} | null} */ (null);
     this.segments = new Segments(this);
     /** @type {Side[]} */
     this.sides = [this, this._secondSide()];
@@ -131,6 +134,8 @@ export class State {
   choose(path, head) {
     if (!this.has(path)) return;
     batch(() => {
+      if (String([path, head]) !== String([this.path.value, this.head.value]))
+        this.previous = { path: this.path.value, head: this.head.value };
       const previous = this.call.value;
       const isOtherText = String(this.path.value.slice(0, 2)) !== String(path.slice(0, 2));
       this.path.value = path;

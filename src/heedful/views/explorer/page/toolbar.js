@@ -46,9 +46,10 @@ export function Toolbar({ state, source, host, tokens, liveText, painter, painte
 function Beside({ state }) {
   const isOpen = Boolean(state.second.value);
   const toggle = () => {
-    state.second.value = isOpen ? null : { path: state.path.value, head: state.head.value };
+    const now = { path: state.path.value, head: state.head.value };
+    state.second.value = isOpen ? null : (state.previous ?? now);
   };
-  return html`<button class="beside" aria-pressed=${isOpen} aria-keyshortcuts="b" title="A second map, panned and zoomed with the first" onClick=${toggle}>Beside</button>`;
+  return html`<button class="beside" aria-pressed=${isOpen} aria-keyshortcuts="b" title="A second map, at first the map seen before; it moves with the first" onClick=${toggle}>Beside</button>`;
 }
 
 /** How the map is drawn. @param {{state: State}} props */

@@ -12,7 +12,8 @@ export type Axis = "queries" | "keys";
 export type Cell = { query: number; key: number };
 /** The visible part of a map: the key at the left edge, the query at the upper edge, and the pixels per cell. Scale 0 shows the full map. */
 export type View = { x: number; y: number; scale: number };
-export type Colours = "linear" | "sqrt" | "log";
+/** The scales of weights, and that of differences. */
+export type Colours = "linear" | "sqrt" | "log" | "difference";
 export type Reduce = "max" | "mean";
 
 /** One call of attention, as the answer `about` lists it. */
@@ -177,6 +178,8 @@ export interface Side {
   callId: ReadonlySignal<string>;
   call: ReadonlySignal<CallAbout>;
   choose: (path: number[], head: number) => void;
+  /** Whether the map shows the second map minus the first. */
+  isDifference?: boolean;
 }
 
 /** The colours of the page, for drawing into a canvas. */

@@ -36,6 +36,23 @@ export function table(dark) {
     const [, chroma, hue] = low.map((value, n) => value + (high[n] - value) * part);
     colours.set([...rgb(lightness, chroma, hue), 255], i * 4);
   }
+  return withNotANumber(colours, dark);
+}
+
+/** 256 colours from orange (negative) to blue (positive), then that of weights that are not numbers. @param {boolean} dark */
+export function diverging(dark) {
+  const [middle, end] = dark ? [0.25, 0.82] : [0.975, 0.42];
+  const colours = new Uint8ClampedArray(257 * 4);
+  for (let i = 0; i < 256; i++) {
+    const amount = Math.abs(i - 127.5) / 127.5;
+    const colour = rgb(middle + (end - middle) * amount, 0.15 * amount, i < 128 ? 55 : 255);
+    colours.set([...colour, 255], i * 4);
+  }
+  return withNotANumber(colours, dark);
+}
+
+/** @param {Uint8ClampedArray} colours @param {boolean} dark */
+function withNotANumber(colours, dark) {
   const [lightness, chroma, hue] = NOT_A_NUMBER[dark ? "dark" : "light"];
   colours.set([...rgb(lightness, chroma, hue), 255], 256 * 4);
   return new Uint32Array(colours.buffer);
@@ -58,8 +75,9 @@ function rgb(lightness, chroma, hue) {
   );
 }
 
-/** The position of a weight on the scale, 0 to 1. @param {number} weight @param {number} highest @param {"linear" | "sqrt" | "log"} kind */
+/** The position of a weight on the scale, 0 to 1. @param {number} weight @param {number} highest @param {import("../types.js").Colours} kind */
 export function share(weight, highest, kind) {
+  if (kind === "difference") return Math.min(1, Math.max(0, 0.5 + weight / highest / 2));
   const part = Math.min(1, Math.max(0, weight / highest));
   if (kind === "sqrt") return Math.sqrt(part);
   if (kind === "log") return Math.max(0, 1 + Math.log10(Math.max(part, 1e-9)) / 4); // four decades

@@ -2,9 +2,11 @@
 import { Chooser } from "../controls.js";
 import { effect, html, useEffect, useRef, useState } from "../html.js";
 import { liveAnswer } from "../request.js";
+import { canSubtract } from "./difference.js";
 import { Painter } from "./painter.js";
 import { followPointer } from "./pointer.js";
 import { Announcement, Readout } from "./readout.js";
+import { Legend } from "./scale.js";
 import { Tiles } from "./tiles.js";
 
 /** @import { State } from "../state.js" */
@@ -37,11 +39,13 @@ export function MapPane({ state, side, source, host, tokens, scale, onPainter })
     };
   }, []);
   const isSecond = side !== state;
-  return html`<figure class="map" aria-label=${isSecond ? "The second map" : "The map"}>
+  const close = side.isDifference ? state.isSubtracted : state.second;
+  return html`<figure class="map" aria-label=${side.isDifference ? "The difference" : isSecond ? "The second map" : "The map"}>
     ${
       state.second.value
-        ? html`<figcaption><${Chooser} state=${state} side=${side} label=${isSecond ? "Second map" : "First map"} />
-      ${isSecond ? html`<button class="plain" aria-label="Close the second map" onClick=${() => (state.second.value = null)}>×</button>` : null}</figcaption>`
+        ? html`<figcaption>${side.isDifference ? (painter ? html`<${Legend} state=${state} painter=${painter} />` : null) : html`<${Chooser} state=${state} side=${side} label=${isSecond ? "Second map" : "First map"} />`}
+      ${isSecond && !side.isDifference ? html`<${Subtract} state=${state} />` : null}
+      ${isSecond ? html`<button class="plain" aria-label=${side.isDifference ? "Close the difference" : "Close the second map"} onClick=${() => (close.value = side.isDifference ? false : null)}>×</button>` : null}</figcaption>`
         : null
     }
     <div class="field">
@@ -49,6 +53,12 @@ export function MapPane({ state, side, source, host, tokens, scale, onPainter })
       ${painter ? html`<${Readout} state=${state} painter=${painter} tokens=${tokens} weight=${weight} />` : null}
       ${painter && !isSecond ? html`<${Announcement} state=${state} painter=${painter} tokens=${tokens} weight=${weight} />` : null}
     </div></figure>`;
+}
+
+/** A button that opens the difference of the two maps. @param {{state: State}} props */
+function Subtract({ state }) {
+  const isPossible = canSubtract(state);
+  return html`<button aria-pressed=${state.isSubtracted.value} disabled=${!isPossible} title=${isPossible ? "A third map: the second minus the first" : "The maps have different numbers of tokens, so they cannot be subtracted"} onClick=${() => (state.isSubtracted.value = !state.isSubtracted.value)}>Difference</button>`;
 }
 
 /** The question for the weight under the pointer or, without a pointer, of the selected cell. @param {State} state @param {Side} side @returns {[string, Record<string, any>] | null} */

@@ -1,7 +1,7 @@
 // Paints the attention map of a head into a canvas: tiles, marks, labels. Rows are queries.
 import { signal } from "../html.js";
 import { COLOURS } from "../segments/segments.js";
-import { table } from "./colours.js";
+import { diverging, table } from "./colours.js";
 import { drawLabels, labelsOf, measuring } from "./labels.js";
 import { drawBands, drawMarks } from "./overlay.js";
 import { cover, pixels } from "./tile_cover.js";
@@ -34,8 +34,8 @@ export class Painter {
     this.painted = signal(""); // the painted head and tiles
     this.legend = signal({
       highest: 1,
-      kind: state.colours.value,
-      colours: table(false),
+      kind: this.kind,
+      colours: this._table(false),
       hasNaN: false,
     });
     this.frame = 0;
@@ -45,7 +45,16 @@ export class Painter {
     this.parts = [];
     this.level = 0;
     this.ink = inkOf(canvas);
-    this.colours = table(this.ink.isDark);
+    this.colours = this._table(this.ink.isDark);
+  }
+
+  /** How weights become colours. */
+  get kind() {
+    return this.side.isDifference ? "difference" : this.state.colours.value;
+  }
+
+  _table(/** @type {boolean} */ isDark) {
+    return this.side.isDifference ? diverging(isDark) : table(isDark);
   }
 
   /** Paint in the next frame. */
@@ -66,7 +75,7 @@ export class Painter {
   updateInk() {
     const wasDark = this.ink.isDark;
     this.ink = inkOf(this.canvas);
-    if (wasDark !== this.ink.isDark) this.colours = table(this.ink.isDark);
+    if (wasDark !== this.ink.isDark) this.colours = this._table(this.ink.isDark);
     this.hatch = undefined;
     this.requestPaint();
   }
@@ -202,7 +211,8 @@ export class Painter {
       context.fillRect(x0, y0, x1 - x0, y1 - y0);
       return;
     }
-    const [highest, kind] = [this.scale.highest.value, this.state.colours.value];
+    const { kind } = this;
+    const highest = this.scale.highest.value;
     const image = picture(part.tile, this.colours, highest, kind);
     const [[top, end], [left, right]] = [pixels(part, part.rows, 0), pixels(part, part.columns, 1)];
     context.drawImage(image, left, top, right - left, end - top, x0, y0, x1 - x0, y1 - y0);
@@ -262,8 +272,8 @@ export class Painter {
     const precision = `${precisionText(precisions, sampled, isLoading)}${note ? `; ${note}` : ""}`;
     const bounds = drawn.some((part) => part.tile?.bounds); // in a one-file page that lacks some queries and keys
     this.caption.value = this.tiles.failed || (bounds ? precision : `${each} · ${precision}`);
-    const { colours } = this;
-    const [highest, kind] = [this.scale.highest.value, this.state.colours.value];
+    const { colours, kind } = this;
+    const highest = this.scale.highest.value;
     const old = this.legend.value;
     const hasNaN = drawn.some((part) => part.tile?.hasNaN);
     if (

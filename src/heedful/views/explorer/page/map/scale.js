@@ -75,7 +75,7 @@ export function LegendBar({ state, painter }) {
 }
 
 /** @param {{state: State, painter: Painter}} props */
-function Legend({ state, painter }) {
+export function Legend({ state, painter }) {
   const { highest, kind, colours, hasNaN } = painter.legend.value;
   return html`<span class="legend"><span>${lowest(kind, highest)}</span><${Colours} colours=${colours} /><span>${ending(highest)}${painter.scale.isCut.value ? html`<abbr title="A few weights in view are larger; they have the last colour."> +</abbr>` : null}</span>
     <small>${SCALES[kind]}${state.sink.value ? "" : ", first key excluded"}</small><i class="hatch" aria-hidden="true"></i><small>masked</small>${hasNaN ? html`<i class="nan" aria-hidden="true"></i><small>not a number</small>` : null}</span>`;
@@ -93,8 +93,17 @@ export function Colours({ colours }) {
 }
 
 /** @type {Record<string, string>} */
-export const SCALES = { linear: "linear", sqrt: "square root", log: "log" };
+export const SCALES = {
+  linear: "linear",
+  sqrt: "square root",
+  log: "log",
+  difference: "second − first",
+};
 export const ending = (/** @type {number} */ highest) =>
   highest >= 1e-4 ? String(+highest.toPrecision(2)) : highest.toExponential(0).replace("-", "−");
 export const lowest = (/** @type {string} */ kind, /** @type {number} */ highest) =>
-  kind === "log" ? `≤ ${digits(highest / 1e4, 4)}` : "0";
+  kind === "difference"
+    ? `−${ending(highest)}`
+    : kind === "log"
+      ? `≤ ${digits(highest / 1e4, 4)}`
+      : "0";

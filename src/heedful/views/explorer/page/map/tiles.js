@@ -222,7 +222,7 @@ function blocksOf({ data, rows, columns }) {
   for (let r = 0; r < rows; r++)
     for (let c = 0; c < columns; c++) {
       const index = 2 * (Math.floor(r / BLOCK) * across + Math.floor(c / BLOCK));
-      const weight = data[r * columns + c];
+      const weight = Math.abs(data[r * columns + c]);
       if (weight === Infinity) continue; // not a number
       if (weight > blocks[index]) blocks[index] = weight;
       if (c > 0 && weight > blocks[index + 1]) blocks[index + 1] = weight;
