@@ -170,7 +170,7 @@ def pairs(part):
 def number(text):
     """Parse a number in the page's format: −1.5, 3.2e−7, ∞."""
     text = text.strip().replace("−", "-").replace(",", "")
-    return float({"∞": "inf", "-∞": "-inf", "–": "nan"}.get(text, text))
+    return float({"∞": "inf", "-∞": "-inf"}.get(text, text))
 
 
 def unit(text):

@@ -2,7 +2,7 @@
 
 /** A number with `count` digits after the point; very small and very large numbers in scientific notation. @param {number} value @param {number} [count] */
 export function digits(value, count = 4) {
-  if (!Number.isFinite(value)) return Number.isNaN(value) ? "–" : value < 0 ? "−∞" : "∞";
+  if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value < 0 ? "−∞" : "∞";
   const size = Math.abs(value);
   const text =
     size && (size < 10 ** -count || size >= 1e6)

@@ -178,9 +178,13 @@ function Description({ state, walk }) {
     <p>${step.brief ? null : unique(stages.map((stage) => stage.sentence)).join(" ")}</p>
     ${unique([...walk.cut, ...omissions(stages)]).map((text) => html`<p class="quiet">${text}</p>`)}
     ${isLast && walk.missing ? html`<p>${walk.missing}</p>` : null}
-    ${isFirst ? html`<p class="quiet">${[walk.title, ...walk.notes].map((text) => `${text}${/[.!?]$/.test(text) ? "" : "."} `)}</p>` : null}
+    ${isFirst ? html`<p class="quiet">${[walk.title, ...walk.notes].map((text) => html`${withCode(text)}${/[.!?]$/.test(text) ? " " : ". "}`)}</p>` : null}
   </section>`;
 }
+
+/** A text whose parts between backticks are code. @param {string} text */
+const withCode = (text) =>
+  text.split("`").map((part, i) => (i % 2 ? html`<code>${part}</code>` : part));
 
 /** The shape as text: `6 × 3`, or `2 heads × 6 × 3`. @param {Stage} stage */
 function shape(stage) {

@@ -1,7 +1,7 @@
 // A plane with a token's query among the keys, or with the values that move a token's vector.
 import { html } from "../../explorer/page/html.js";
 import { readable } from "../../explorer/page/tokens.js";
-import { label, planeInputs } from "./stages.js";
+import { distinct, label, planeInputs } from "./stages.js";
 
 /** @import { State } from "./state.js" */
 /** @import { Stage, Walk } from "./types.js" */
@@ -66,7 +66,7 @@ function vectors(walk, stage, head, row) {
   for (const i of order) path.push(add(path[path.length - 1], moves[i]));
   const dots = [...new Set([row, ...order.slice(0, MOVES)])];
   const ends = order.map((i, rank) => (rank < MOVES ? `+ ${names[i]}` : ""));
-  const starts = dots.map((i) => readable(walk.tokens[i]));
+  const starts = dots.map((i) => readable(distinct(walk.tokens, i)));
   return { points: dots.map((i) => tokens[i]), path, labels: [...starts, "", ...ends] };
 }
 

@@ -58,7 +58,7 @@ export function steps(stages, section, sections, answers, heading, tokens) {
     step.name = step.brief ? step.section : step.stages.map((stage) => stage.name).join(", ");
   for (const answer of answers.length > 3 ? answers.slice(-1) : answers)
     list.push({
-      name: `likeliest ${heading} ${tokens[answer.place]}`,
+      name: `likeliest ${heading} ${distinct(tokens, answer.place)}`,
       section: several ? sections[sections.length - 1].title : "",
       stages: [],
       brief: false,
@@ -113,12 +113,19 @@ function ends(name, indices, size) {
   return `the first ${first}${last ? ` and the last ${last}` : ""} of ${size.toLocaleString("en")} ${name}`;
 }
 
+/** A token, with its position if it occurs several times. @param {string[]} tokens @param {number} i */
+export function distinct(tokens, i) {
+  const isRepeated = tokens.indexOf(tokens[i]) !== tokens.lastIndexOf(tokens[i]);
+  const position = isRepeated ? [...String(i)].map((digit) => "₀₁₂₃₄₅₆₇₈₉"[Number(digit)]) : [];
+  return (tokens[i] ?? "") + position.join("");
+}
+
 /** The token of a row or column; "" if there is none.
  * @param {Walk} walk @param {Stage} stage @param {0 | 1} axis @param {number} index */
 export function label(walk, stage, axis, index) {
   const kind = stage.axes[axis];
-  if (kind === "tokens") return walk.tokens[index] ?? "";
-  if (kind === "memory") return walk.memory[index] ?? "";
+  if (kind === "tokens") return distinct(walk.tokens, index);
+  if (kind === "memory") return distinct(walk.memory, index);
   if (kind === "vocabulary") return stage.names?.[stage.columns.indexOf(index)] ?? "";
   return "";
 }

@@ -31,7 +31,9 @@ function parts({ stage, head, row, column }) {
 
 /** @param {Stage} stage @param {number} head @param {number} row @param {number} column */
 function products(stage, head, row, column) {
-  const { stored, missing } = terms(stage, head, row, column);
+  const { stored: all, missing } = terms(stage, head, row, column);
+  const isZero = all.every(({ left, right }) => !(left * right));
+  const stored = isZero ? all : all.filter(({ left, right }) => left * right !== 0);
   const bias = stage.bias(head, column);
   const [left, right] = [stored.map((term) => term.left), stored.map((term) => term.right)].map(
     formatter,
