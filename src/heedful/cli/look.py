@@ -56,6 +56,7 @@ Examples:
   heedful look google/vit-base-patch16-224 --image photo.jpg
   heedful look microsoft/swin-tiny-patch4-window7-224 --image photo.jpg --verify
   heedful look first.safetensors second.safetensors
+  heedful look runs/first runs/second "The import statement finds a module"
   heedful look runs/seen
   heedful look google-bert/bert-base-uncased --file prompt.txt --segments @@
   heedful look first.safetensors --html first.html
@@ -107,18 +108,20 @@ def look(
 ) -> None:  # fmt: skip
     """Explore recordings, or a model's attention on a text, in a browser.
 
-    SOURCE is one or more recordings; or a model of any architecture (a training run, a directory
-    in Hugging Face format, or a hub name), followed by TEXT, an --image, or both. A run trained
-    with --watch needs no TEXT: the page steps through the recordings made during training.
+    SOURCE is one or more recordings; or one or more models of any architecture (a training run, a
+    directory in Hugging Face format, or a hub name), followed by TEXT, an --image, or both. The
+    page compares the models. A run trained with --watch needs no TEXT: the page steps through the
+    recordings made during training.
     """
     are_recordings = [is_recording(Path(name)) for name in source]
     has_recording, only_recordings = any(are_recordings), all(are_recordings)
-    if not source or has_recording > only_recordings or (not only_recordings and len(source) > 2):
+    has_text = len(source) > 1 and not has_recording and file is None
+    models, text = (source[:-1], source[-1]) if has_text else (source, None)
+    if not source or has_recording > only_recordings:
         raise click.UsageError(
-            "give recordings, without a text, as in `heedful look first.safetensors`; or a model "
-            'and one text in quotes, as in `heedful look runs/first "The import statement"`'
+            "give recordings, without a text, as in `heedful look first.safetensors`; or one or "
+            'more models, then a text in quotes: `heedful look runs/first "The import statement"`'
         )
-    text = source[1] if len(source) == 2 and not has_recording else None
     if html is None:
         refuse("needs --html.", limit=limit, overwrite=overwrite)
     else:
@@ -129,8 +132,8 @@ def look(
     if generate:
         unused = {name: inputs[name] for name in ("second", "image", "cut")}
         refuse(reason, html=html, verify=verify, segments=segments, **unused)
-        if has_recording:
-            raise click.UsageError("--generate needs a model, not a recording.")
+        if has_recording or len(models) > 1:
+            raise click.UsageError("--generate needs one model, and no recording.")
         page = _generation_page(source[0], text, file, selection, opening)
     elif has_recording or (
         text is None and not any(inputs.values()) and was_watched(Path(source[0]))
@@ -142,18 +145,19 @@ def look(
         if image is not None:
             refuse("cannot be combined with --image.", segments=segments)
         words = optional_text(image, text, file)
-        opened = _opened(source[0], opening)
-        options = {**selection, "cut": cut, "verify": verify}
-        ranges: Any = None
-        if image is not None:
-            recording = record_text(opened, words, second, image, **options)
-        else:
-            recording, ranges = record_with_segments(
-                opened, words or "", second, segments, **options
-            )
+        options = {**selection, "cut": cut, "verify": verify, "values": True}
+        opened = dict(zip(_names(models), (_opened(name, opening) for name in models), strict=True))
+        recordings, ranges = {}, None
+        for name, model in opened.items():
+            if image is not None:
+                recordings[name] = record_text(model, words, second, image, **options)
+            else:
+                recordings[name], ranges = record_with_segments(
+                    model, words or "", second, segments, **options
+                )
         page = _Page(
-            _texts({_name(source[0]): recording}, selection, ranges),
-            model=None if image is not None else opened,  # texts typed in would have no image
+            _texts(recordings, selection, ranges if len(models) == 1 else None),
+            models={} if image is not None else opened,  # texts typed in would have no image
         )
     if html is not None:
         _write(html, page, limit)
@@ -162,13 +166,13 @@ def look(
 
 
 class _Page(NamedTuple):
-    """The contents of a page: `model` records more texts, `generation` continues a text.
+    """The contents of a page: `models` record more texts, `generation` continues a text.
 
     `title` defaults to the names of the page's texts.
     """
 
     texts: Catalogue
-    model: Any = None
+    models: dict[str, Any] = {}  # noqa: RUF012  # never changed
     generation: Any = None
     title: str | None = None
 
@@ -182,12 +186,8 @@ def _recordings_page(source: tuple[str, ...], selection: dict[str, Any], ranges:
         return _Page(texts, title=_name(source[0]))
     from heedful.recording import load
 
-    names = [Path(path).stem for path in source]
-    recordings = {
-        path if names.count(name) > 1 else name: load(Path(path))
-        for name, path in zip(names, source, strict=True)
-    }
-    return _Page(_texts(recordings, selection, ranges))
+    recordings = (load(Path(path)) for path in source)
+    return _Page(_texts(dict(zip(_names(source), recordings, strict=True)), selection, ranges))
 
 
 def _generation_page(
@@ -202,7 +202,7 @@ def _generation_page(
     opened, texts = _opened(source, opening), _texts({}, selection)
     from heedful.views.explorer.generation import Generation
 
-    return _Page(texts, opened, Generation(opened, texts, prompt))
+    return _Page(texts, {_name(source): opened}, Generation(opened, texts, prompt))
 
 
 def _opened(source: str, opening: dict[str, Any]) -> Any:
@@ -220,8 +220,17 @@ def _texts(
     return Catalogue(recordings, selection["layers"], selection["heads"], ranges)
 
 
+def _names(sources: tuple[str, ...]) -> list[str]:
+    """Return the last part of each path, or the path if several have the same last part."""
+    names = [_name(source) for source in sources]
+    return [
+        source if names.count(name) > 1 else name
+        for name, source in zip(names, sources, strict=True)
+    ]
+
+
 def _name(source: str) -> str:
-    return Path(source).name or source
+    return Path(source).name.removesuffix(".safetensors") or source
 
 
 def _write(path: Path, page: _Page, limit: float | None) -> None:
@@ -257,7 +266,7 @@ def _serve(page: _Page, port: int, no_browser: bool) -> None:
     try:
         serve(
             page.texts, announce, port=port, lifetime=LIFETIME if is_terminal else math.inf,
-            model=page.model, generation=page.generation,
+            models=page.models, generation=page.generation,
         )  # fmt: skip
     except KeyboardInterrupt:  # the regular end
         click.echo("\nended", err=True)

@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from heedful.configuration import nearest
 from heedful.errors import ArgumentError, RunError
 from heedful.lazy_imports import registered_function
+from heedful.ops.rollout import rollout
 from heedful.recording import generation
 from heedful.recording.call import Call
 from heedful.recording.capture import Capture
@@ -198,9 +199,27 @@ class Sequence:
         result["received"] = [summary["received"] for summary in summaries]
         return result
 
-    def heads(self, progress: OnProgress | None = None) -> list[Head]:
-        """Return every head of every call with its scores, its kind, and the evidence for both."""
-        return heads_of(list(self), progress)
+    def heads(
+        self, progress: OnProgress | None = None, *, only: Iterable[tuple[int, int]] | None = None
+    ) -> list[Head]:
+        """Return every head of every call with its scores, its kind, and the evidence for both.
+
+        `only` selects heads by (layer, head), such as the starred heads of the explorer's page.
+        """
+        chosen = None if only is None else set(only)
+        calls = [
+            call for call in self if chosen is None or call.layer in {pair[0] for pair in chosen}
+        ]
+        heads = heads_of(calls, progress)
+        return [head for head in heads if chosen is None or head[:2] in chosen]
+
+    def rollout(self, query: int, layer: int | None = None) -> Tensor:
+        """Compute the attention rollout of a query up to a layer, default the last: a share per token.
+
+        `heedful.ops.rollout` has its definition, its source and the errors. It is no proof of cause.
+        """
+        calls = [call for call in self if layer is None or (call.layer or 0) <= layer]
+        return rollout((map(call.weights, call.heads) for call in reversed(calls)), query)
 
     def segments(
         self, segments: SegmentSpecs, *, target: SegmentSpecs | None = None,

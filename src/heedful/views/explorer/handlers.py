@@ -17,6 +17,7 @@ from torch import Tensor
 from heedful.errors import ArgumentError, RunError
 from heedful.head_kinds import SCORES
 from heedful.ops.indexing import as_slice, evenly_spaced
+from heedful.ops.rollout import rollout
 from heedful.recording import Call
 from heedful.views.explorer import tiles
 from heedful.views.explorer.catalogue import Catalogue
@@ -33,6 +34,7 @@ TOKENS, PART, RIVALS, STRONGEST = 4096, 1 << 20, 8, 1000  # limits of a response
 LONGEST = 200  # characters of a token that are sent, besides the number of all characters
 MATCHES = 1000  # search results that are sent
 SAMPLED = 64  # queries of a sampled column
+ROLLED = 4096  # tokens of a rollout
 JOBS, TILES = 4000, 64  # cached jobs (of some kilobytes each); cached sampled tiles
 PYRAMIDS = 4  # cached pyramids: at 131,072 tokens, each takes 64 MB
 TERMS = ("product", "scaled", "capped", "bias", "score", "log_sum_exp", "weight", "sink")
@@ -214,6 +216,25 @@ class Handlers:
         query, key = request.number("query", N), request.number("key", M)
         return packed({"word": "exact"}, weights=call.weights(None, [query], [key]).flatten())
 
+    def norms(self, request: Request) -> bytes:
+        """Return the norm of each key's value vector, (M,), for a head."""
+        _, call = self._call(request)
+        if call.value is None:
+            raise RunError("no values in this recording", remedy="record with values=True")
+        group = call.heads.index(request.head(call)) // (call.shape[0] // len(call.value))
+        return packed({"word": "exact"}, norms=call.value[group].float().norm(dim=-1))
+
+    def rollout(self, request: Request) -> bytes:
+        """Return the attention rollout of a query through all calls up to this one, (N,)."""
+        indices, call = self._call(request)
+        query, N = request.number("at", call.shape[1]), call.shape[1]
+        if N > ROLLED:
+            raise ArgumentError(f"a rollout of {N:,} tokens", expected=f"at most {ROLLED:,}")
+        *text, last = indices[:3]
+        calls = [self.catalogue.call(*text, n, *indices[3:]) for n in range(last, -1, -1)]
+        shares = rollout((map(each.weights, each.heads) for each in calls), query)
+        return packed({"word": "exact"}, weights=shares.float())
+
     def strongest(self, request: Request) -> bytes:
         """Return the largest weights of a region, descending, as [weight, query, key]."""
         indices, call = self._call(request)
@@ -323,6 +344,6 @@ ENDPOINTS: dict[str, Callable[[Handlers, Request], bytes]] = {
     name: getattr(Handlers, name)
     for name in (
         "about", "small", "scores", "tile", "tokens", "find", "image", "row", "column", "cell",
-        "all_heads", "part", "segments", "strongest",
+        "all_heads", "norms", "rollout", "part", "segments", "strongest",
     )
 }  # fmt: skip

@@ -7,10 +7,12 @@ import errno
 import math
 import socket
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import h11
@@ -29,7 +31,7 @@ from heedful.views.explorer.catalogue import Catalogue, title_of
 from heedful.views.explorer.generation import ACTIONS, Generation, recording_file
 from heedful.views.explorer.handlers import ENDPOINTS, Handlers
 from heedful.views.explorer.jobs import FaultError, RefusedError, Worker, no_work
-from heedful.views.explorer.one_file import PAGE, page_files
+from heedful.views.explorer.one_file import PAGE, page_files, write
 from heedful.views.explorer.request import Request
 
 # HTTP status by the class of an error; all other errors have 400
@@ -51,7 +53,7 @@ class Explorer:
     Args:
         handlers: the handlers of a catalogue.
         port: the port of the server.
-        model: a loaded model that records texts typed into the page.
+        models: by name, the loaded models that record texts typed into the page.
         generation: a generation that the page controls.
         lifetime: the seconds for which an unused address works.
     """
@@ -60,14 +62,15 @@ class Explorer:
         self,
         handlers: Handlers,
         port: int,
-        model: Any = None,
+        models: Mapping[str, Any] | None = None,
         generation: Generation | None = None,
         lifetime: float = math.inf,
     ) -> None:
-        self.handlers, self.model, self.port = handlers, model, port
+        self.handlers, self.models, self.port = handlers, dict(models or {}), port
         self.generation: Any = generation
-        if model is not None:
-            handlers.model = {"name": model.directory.name, "pairs": model.reads_pairs}
+        if self.models:
+            pairs = all(model.reads_pairs for model in self.models.values())
+            handlers.model = {"name": " and ".join(self.models), "pairs": pairs}
         if generation is not None:
             handlers.generation = generation.about
         watched = no_work if generation is None else generation.work
@@ -77,8 +80,9 @@ class Explorer:
             Route("/", self._page),
             Route("/ask/{endpoint}", self._ask),
             Route("/page/{path:path}", self._file),
+            Route("/file.html", self._one_file),
         ]
-        if model is not None:
+        if self.models:
             routes.append(Route("/record", self._record, methods=["POST"]))
         if generation is not None:
             routes += [
@@ -128,8 +132,23 @@ class Explorer:
         return await self._respond(request, lambda: self._add_recording(texts))
 
     def _add_recording(self, texts: list[str]) -> bytes:
-        self.handlers.catalogue.add(title_of(" · ".join(texts)), self.model.record(*texts))
+        for name, model in self.models.items():
+            text = " · ".join(texts)
+            title = title_of(text) if len(self.models) == 1 else f"{title_of(text)} · {name}"
+            self.handlers.catalogue.add(title, model.record(*texts, values=True))
         return self.handlers.about()
+
+    async def _one_file(self, request: HTTPRequest) -> Response:
+        """Return the page as one file, with the view of the parameter `view`."""
+        view = request.query_params.get("view", "")
+
+        def work() -> bytes:
+            with tempfile.TemporaryDirectory() as folder:
+                path, texts = Path(folder) / "page.html", self.handlers.catalogue
+                write(path, texts, f"{', '.join(texts.names)} · heedful", view=view)
+                return path.read_bytes()
+
+        return await self._respond(request, work)
 
     async def _generation_status(self, request: HTTPRequest) -> Response:
         """Return the status of the generation, or the alternatives at the position `at`."""
@@ -161,10 +180,11 @@ class Explorer:
         A pattern in the files of a tokenizer may take hours. The thread cannot be ended; until it
         ends, further texts are refused, and all other requests are answered.
         """
-        tokenizer = getattr(self.model, "tokenizer", None)
-        if tokenizer is None:
-            return True
-        work = self.reader.submit(lambda: [tokenizer.encode(text) for text in texts])
+        all_tokenizers = (getattr(model, "tokenizer", None) for model in self.models.values())
+        tokenizers = [tokenizer for tokenizer in all_tokenizers if tokenizer is not None]
+        work = self.reader.submit(
+            lambda: [each.encode(text) for each in tokenizers for text in texts]
+        )
         future = asyncio.wrap_future(work)
         done, _ = await asyncio.wait([future], timeout=READ_LIMIT)
         if done:
@@ -228,7 +248,7 @@ def serve(
         catalogue: the recordings to show.
         ready: called with `Explorer.new_address`, once addresses can be opened.
         port: the port; 0 picks a free one.
-        options: `model`, `generation` and `lifetime`, as for `Explorer`.
+        options: `models`, `generation` and `lifetime`, as for `Explorer`.
 
     Raises:
         RunError: a port that cannot be opened, for example because it is in use.
