@@ -207,16 +207,13 @@ class Sequence:
         `only` selects heads by (layer, head), such as the starred heads of the explorer's page.
         """
         chosen = None if only is None else set(only)
-        calls = [
-            call for call in self if chosen is None or call.layer in {pair[0] for pair in chosen}
-        ]
-        heads = heads_of(calls, progress)
+        heads = heads_of(list(self), progress)
         return [head for head in heads if chosen is None or head[:2] in chosen]
 
     def rollout(self, query: int, layer: int | None = None) -> Tensor:
-        """Compute the attention rollout of a query up to a layer, default the last: a share per token.
+        """Compute the attention rollout of a query up to a layer, default the last: (N,).
 
-        `heedful.ops.rollout` has its definition, its source and the errors. It is no proof of cause.
+        `heedful.ops.rollout` defines it and its errors. It is no proof of cause.
         """
         calls = [call for call in self if layer is None or (call.layer or 0) <= layer]
         return rollout((map(call.weights, call.heads) for call in reversed(calls)), query)

@@ -38,19 +38,19 @@ class Model:
 
     directory, reads_pairs = Path("letters"), False
 
-    def record(self, text):
+    def record(self, text, values):
         if not text:
             raise TextError("an empty text", remedy="write something")
         return small_recordings.of_gpt(text=text)
 
 
 @contextmanager
-def running(model=None, generation=lambda catalogue: None, recording=None):
+def running(models=None, generation=lambda catalogue: None, recording=None):
     """Run an explorer of one recording on a free port; yield it and its port."""
     with listening(0) as listener:
         port = listener.getsockname()[1]
         catalogue = Catalogue({"one": recording or small_recordings.of_gpt()})
-        explorer = Explorer(Handlers(catalogue), port, model, generation(catalogue))
+        explorer = Explorer(Handlers(catalogue), port, models, generation(catalogue))
         server = explorer.server()
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
@@ -64,7 +64,7 @@ def running(model=None, generation=lambda catalogue: None, recording=None):
 
 @pytest.fixture(scope="module")
 def served():
-    with running(Model()) as explorer:
+    with running({"small": Model()}) as explorer:
         yield explorer
 
 
@@ -278,7 +278,7 @@ def test_connections_without_a_complete_request_are_closed(monkeypatch):
     monkeypatch.setattr(server, "DEADLINE", 0.2)
     go = threading.Event()
     monkeypatch.setitem(ENDPOINTS, "small", lambda handlers, request: go.wait(20) and b"done")
-    with running(Model()) as (explorer, port):
+    with running({"small": Model()}) as (explorer, port):
         client = Browser(explorer, port)
         answers = []
         slow = threading.Thread(target=lambda: answers.append(client.request("/ask/small")[:2]))
@@ -417,7 +417,7 @@ def test_a_text_that_is_not_tokenized_in_time_is_refused_and_delays_nothing(monk
     monkeypatch.setattr("heedful.views.explorer.server.READ_LIMIT", 0.5)
     model = Model()
     model.tokenizer = SlowTokenizer()
-    with running(model) as served:
+    with running({"small": model}) as served:
         browser, answers = Browser(*served), []
 
         def post(text):

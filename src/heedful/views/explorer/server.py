@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import math
 import socket
 import sys
@@ -182,9 +183,8 @@ class Explorer:
         """
         all_tokenizers = (getattr(model, "tokenizer", None) for model in self.models.values())
         tokenizers = [tokenizer for tokenizer in all_tokenizers if tokenizer is not None]
-        work = self.reader.submit(
-            lambda: [each.encode(text) for each in tokenizers for text in texts]
-        )
+        pairs = itertools.product(tokenizers, texts)
+        work = self.reader.submit(lambda: [tokenizer.encode(text) for tokenizer, text in pairs])
         future = asyncio.wrap_future(work)
         done, _ = await asyncio.wait([future], timeout=READ_LIMIT)
         if done:
