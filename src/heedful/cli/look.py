@@ -156,7 +156,7 @@ def look(
                     model, words or "", second, segments, **options
                 )
         page = _Page(
-            _texts(recordings, selection, ranges if len(models) == 1 else None),
+            _texts(recordings, selection, ranges if len(models) == 1 else None, words, second),
             models={} if image is not None else opened,  # texts typed in would have no image
         )
     if html is not None:
@@ -213,11 +213,15 @@ def _opened(source: str, opening: dict[str, Any]) -> Any:
 
 
 def _texts(
-    recordings: dict[str, Recording], selection: dict[str, Any], ranges: Any = None
+    recordings: dict[str, Recording],
+    selection: dict[str, Any],
+    ranges: Any = None,
+    *typed: str | None,
 ) -> Catalogue:
     from heedful.views.explorer.catalogue import Catalogue
 
-    return Catalogue(recordings, selection["layers"], selection["heads"], ranges)
+    texts = [text for text in typed if text is not None]
+    return Catalogue(recordings, selection["layers"], selection["heads"], ranges, texts)
 
 
 def _names(sources: tuple[str, ...]) -> list[str]:

@@ -6,6 +6,7 @@ page. A live text has a list of calls for each length that it has had so far.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import count
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from heedful.views.explorer.continuation import LiveText
 
 TITLE_LENGTH = 40  # characters
+SHARED = 3  # words that two titles may share at their beginning
 CACHED_LENGTHS = 4  # cached lists of calls per live text: a page requests the newest
 
 Selection = tuple[list[int] | None, list[int] | None]  # numbers of layers, and of heads; None: all
@@ -45,8 +47,8 @@ class TrainingStep(NamedTuple):
 class _Complete:
     """The texts of a complete recording."""
 
-    def __init__(self, recording: Recording, selection: Selection) -> None:
-        self.source = recording
+    def __init__(self, recording: Recording, selection: Selection, typed: list[str] | None) -> None:
+        self.source, self.typed = recording, typed
         self.texts = [text.select(*selection) for text in texts_of(recording)]
 
     def text(self, index: int, tokens: int | None) -> Text:
@@ -60,6 +62,8 @@ class _Complete:
 
 class _Live:
     """A live text, with its calls for any length that it has had so far."""
+
+    typed = None
 
     def __init__(self, source: LiveText, selection: Selection) -> None:
         self.source = source
@@ -86,11 +90,12 @@ class Catalogue:
         layers: list[int] | None = None,
         heads: list[int] | None = None,
         segments: SegmentSpecs | None = None,
+        typed: list[str] | None = None,
     ) -> None:
         """Select layers and heads of the recordings; mark `segments` in each text that they fit.
 
         `layers` and `heads` are numbers in the model, default all. `segments` has the form that
-        `Sequence.segments` takes.
+        `Sequence.segments` takes. `typed` is the text of all recordings, if it is known.
 
         Raises:
             ArgumentError: unrecorded layers or heads, or segments that fit no text of a recording.
@@ -99,13 +104,16 @@ class Catalogue:
         self.training_steps: list[TrainingStep] = []  # for the recordings of a training run
         self._sources: dict[str, _Complete | _Live] = {}
         for name, recording in recordings.items():
-            texts = self.add(name, recording)
+            texts = self.add(name, recording, typed)
             if segments:
                 _mark(texts, segments)
 
-    def add(self, name: str, recording: Recording) -> list[Text]:
-        """Add a recording and return its texts. If the name is in use, append a number to it."""
-        source = _Complete(recording, self._selection)
+    def add(self, name: str, recording: Recording, typed: list[str] | None = None) -> list[Text]:
+        """Add a recording, of `typed` if that is known, and return its texts.
+
+        If the name is in use, a number is appended to it.
+        """
+        source = _Complete(recording, self._selection, typed)
         self._sources[self._unused(name)] = source
         return source.texts
 
@@ -113,6 +121,11 @@ class Catalogue:
         """Add a text that is being generated; return the index of its recording."""
         self._sources[self._unused(name)] = _Live(text, self._selection)
         return len(self._sources) - 1
+
+    def title_of(self, texts: list[str]) -> str:
+        """Return a title that tells texts from those of the latest recording of typed texts."""
+        typed = [source.typed for source in self._sources.values() if source.typed]
+        return title_of(texts, typed[-1] if typed else None)
 
     def _unused(self, name: str) -> str:
         names = (name if n == 1 else f"{name} ({n})" for n in count(1))
@@ -126,7 +139,12 @@ class Catalogue:
     def about(self) -> list[dict[str, Any]]:
         """Return the description of each recording, with the number of tokens of a live text."""
         return [
-            {"name": name, "missed": source.source.missed, "texts": source.about()}
+            {
+                "name": name,
+                "missed": source.source.missed,
+                "texts": source.about(),
+                "typed": source.typed or [],
+            }
             for name, source in self._sources.items()
         ]
 
@@ -176,9 +194,19 @@ def call_id(indices: Indices) -> str:
     return ".".join(map(str, indices))
 
 
-def title_of(text: str) -> str:
-    """Return a text as a title of one line, cut to `TITLE_LENGTH` characters."""
-    line = " ".join(text.split())
+def title_of(texts: list[str], other: list[str] | None = None) -> str:
+    """Return texts as a title of one line, cut to `TITLE_LENGTH` characters.
+
+    If `other` begins with the same words, the title begins a word before the first difference.
+
+    >>> title_of(["The keys to the cabinet are on the table"], ["The keys to the cabinet is here"])
+    '… cabinet are on the table'
+    """
+    words = " · ".join(texts).split()
+    pairs = zip(words, " · ".join(other or []).split(), strict=False)
+    shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    start = shared - 1 if shared > SHARED and shared < len(words) else 0
+    line = " ".join((["…"] if start else []) + words[start:])
     return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1] + "…"
 
 

@@ -173,7 +173,7 @@ class Generation:
 
     def _begin(self, prompt: str) -> None:
         model = continuation(self._loaded, prompt)
-        name = title_of(prompt) or "empty prompt"
+        name = title_of([prompt]) or "empty prompt"
         text = LiveText(name, prompt, self._loaded, model, len(model.ids))
         self._read(text, model.ids)
         if not text.growing.tokens:

@@ -28,7 +28,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from heedful.errors import HeedfulError, RunError
 from heedful.files import parse_json
 from heedful.views.explorer.access import Guard
-from heedful.views.explorer.catalogue import Catalogue, title_of
+from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.generation import ACTIONS, Generation, recording_file
 from heedful.views.explorer.handlers import ENDPOINTS, Handlers
 from heedful.views.explorer.jobs import FaultError, RefusedError, Worker, no_work
@@ -71,7 +71,8 @@ class Explorer:
         self.generation: Any = generation
         if self.models:
             pairs = all(model.reads_pairs for model in self.models.values())
-            handlers.model = {"name": " and ".join(self.models), "pairs": pairs}
+            names = " and ".join(self.models)
+            handlers.model = {"name": names, "pairs": pairs, "count": len(self.models)}
         if generation is not None:
             handlers.generation = generation.about
         watched = no_work if generation is None else generation.work
@@ -134,9 +135,9 @@ class Explorer:
 
     def _add_recording(self, texts: list[str]) -> bytes:
         for name, model in self.models.items():
-            text = " · ".join(texts)
-            title = title_of(text) if len(self.models) == 1 else f"{title_of(text)} · {name}"
-            self.handlers.catalogue.add(title, model.record(*texts, values=True))
+            title = self.handlers.catalogue.title_of(texts)
+            title = title if len(self.models) == 1 else f"{title} · {name}"
+            self.handlers.catalogue.add(title, model.record(*texts, values=True), texts)
         return self.handlers.about()
 
     async def _one_file(self, request: HTTPRequest) -> Response:

@@ -145,7 +145,7 @@ def _about(call: Call, index: int, read: CallTexts) -> dict[str, Any]:
         "index": call.index, "pass": call.pass_index, "kind": call.kind, "proof": call.proof,
         "layout": call.layout, "why": call.why, "heads": call.heads, "shape": [H, N, M],
         "first": call.causes.offset, "named": call.key_tokens is not None,
-        "pictured": image_axes(call),
+        "pictured": image_axes(call), "values": call.value is not None,
     }  # fmt: skip
 
 

@@ -35,6 +35,8 @@ export function toAddress(state) {
   if (second) params.beside = `${second.path.join(".")}.${second.head}`;
   const sizes = PANES.map((pane) => state.panes.value[pane] ?? "");
   if (sizes.join("")) params.sizes = sizes.join(",");
+  if (state.isValueWeighted.value) params.values = "1";
+  if (state.stars.value.length) params.stars = state.stars.value.join(",");
   if (second && state.isSubtracted.value) params.difference = "1";
   if (state.theme.value) params.theme = state.theme.value;
   return new URLSearchParams(params).toString();
@@ -55,6 +57,9 @@ export function fromAddress(state, text) {
     const beside = numbers("beside", ".");
     state.second.value = null;
     if (state.has(beside.slice(0, 3))) state.sides[1].choose(beside.slice(0, 3), beside[3]);
+    state.isValueWeighted.value = params.get("values") === "1" && state.call.value.values;
+    const stars = (params.get("stars") ?? "").split(",");
+    state.stars.value = stars.filter((star) => /^\d{1,6}\.\d{1,6}$/.test(star));
     state.isSubtracted.value = params.get("difference") === "1";
     state.view.value = viewOf(params.get("view"));
     const [query, key] = numbers("cell", ",");

@@ -5,11 +5,12 @@ import { useExample } from "./example.js";
 import { HeadsPane } from "./heads/heads.js";
 import { Heads } from "./heads/scores.js";
 import { follow, systemTheme } from "./host.js";
-import { html, render, signal, useEffect, useRef, useState } from "./html.js";
+import { html, render, signal, useEffect, useMemo, useRef, useState } from "./html.js";
 import { canSubtract, differenceSide, differenceSource } from "./map/difference.js";
 import { MapPane } from "./map/map.js";
 import { Profile } from "./map/row_curve.js";
 import { LegendBar, Scale } from "./map/scale.js";
+import { valueWeighted } from "./map/value_weights.js";
 import { Divider, PANES, paneClasses, paneStyle } from "./panes.js";
 import { liveAnswer } from "./request.js";
 import { SegmentPane } from "./segments/segment_table.js";
@@ -49,7 +50,7 @@ export async function mount(element, source, host = {}) {
       );
     else state.choose(state.path.value, Number.NaN);
     unfollowTheme = followTheme(state, host.theme ?? systemTheme());
-    render(html`<${Page} state=${state} source=${source} host=${host} />`, element);
+    render(html`<${Root} state=${state} source=${source} host=${host} />`, element);
   } catch (error) {
     const message = String(/** @type {any} */ (error).message ?? error);
     render(html`<p class="wrong">${message}</p>`, element);
@@ -66,6 +67,13 @@ function followTheme(state, theme) {
   const read = () => (state.hostTheme.value = theme.read());
   read();
   return theme.follow(read);
+}
+
+/** The page; it starts again when weights are multiplied by value norms, or not. @param {{state: State, source: Source, host: Host}} props */
+function Root({ state, source, host }) {
+  const isScaled = state.isValueWeighted.value;
+  const shown = useMemo(() => (isScaled ? valueWeighted(source) : source), [isScaled]);
+  return html`<${Page} key=${isScaled} state=${state} source=${shown} host=${host} />`;
 }
 
 /** Objects that several views share: tokens, heads, and answers that follow the state. @param {State} state @param {Source} source */

@@ -82,3 +82,21 @@ export function Chooser({ state, side, label }) {
     <select aria-label="Head" value=${head} onChange=${(/** @type {any} */ e) => side.choose([recording, text, call], Number(e.target.value))}>${calls[call].heads.map((number) => html`<option value=${number}>head ${number}</option>`)}</select>
   </span>`;
 }
+
+/** A line of Python code with a copy button. @param {{code: string, children: any}} props */
+export function Code({ code, children }) {
+  const element = useRef(/** @type {HTMLElement | null} */ (null));
+  const [message, setMessage] = useState("");
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(code);
+      setMessage("copied");
+    } catch {
+      if (element.current) getSelection()?.selectAllChildren(element.current);
+      setMessage("selected for copying");
+    }
+    setTimeout(() => setMessage(""), 2000);
+  };
+  return html`<div class="python"><p class="quiet">${children}</p>
+    <code ref=${element}>${code}</code><button type="button" onClick=${copy}>copy</button><span role="status" class="quiet">${message}</span></div>`;
+}

@@ -1,4 +1,5 @@
 // On the first view of a page, selects a head with a clear pattern, and its largest weight.
+import { toAddress } from "./address.js";
 import { useEffect } from "./html.js";
 
 /** @import { HeadEntry, Heads } from "./heads/scores.js" */
@@ -15,7 +16,7 @@ export function useExample(state, source, heads, host) {
     if (host.address?.read()) return undefined;
     const initial = selection(state);
     let isUnmounted = false;
-    openExample(state, source, heads, () => isUnmounted || selection(state) !== initial);
+    openExample(state, source, heads, host, () => isUnmounted || selection(state) !== initial);
     return () => {
       isUnmounted = true;
     };
@@ -29,9 +30,9 @@ const selection = (state) =>
 /**
  * Select the head with the clearest pattern, and its largest weight; if possible, one on neither the
  * first key nor the query's own. Nothing without weights, or if the user has chosen meanwhile.
- * @param {State} state @param {Source} source @param {Heads} heads @param {() => boolean} hasChosen
+ * @param {State} state @param {Source} source @param {Heads} heads @param {Host} host @param {() => boolean} hasChosen
  */
-async function openExample(state, source, heads, hasChosen) {
+async function openExample(state, source, heads, host, hasChosen) {
   const end = performance.now() + TIMEOUT;
   while (heads.progress < 1 && performance.now() < end && !hasChosen())
     await new Promise((resolve) => setTimeout(resolve, 80));
@@ -53,4 +54,5 @@ async function openExample(state, source, heads, hasChosen) {
   state.show(best.call, best.head);
   state.cell.value = { query, key };
   state.pinned.value = true;
+  host.address?.write(toAddress(state), false); // not a step back in the browser's history
 }

@@ -41,6 +41,8 @@ const DEFINITIONS = {
     "The order of the axes (sequences, heads, queries, keys) is a guess: several orders fit their sizes.",
   entropy:
     "The mean entropy of the rows, in nats: 0 for a single key, log(number of keys) for uniform weights.",
+  rollout:
+    "Attention rollout (Abnar and Zuidema 2020): the mean of the heads of each layer, averaged with the identity, multiplied over the layers. It ignores values and feed-forward layers, so it is no proof of cause.",
   distance: "The mean distance between query and attended key, in tokens.",
 };
 

@@ -59,7 +59,10 @@ export function windowHost() {
         addEventListener("popstate", changed);
         return () => removeEventListener("popstate", changed);
       },
-      link: () => location.href,
+      link: () => ({
+        address: location.href,
+        place: `It works in this browser, while ${location.protocol === "file:" ? "the file stays at its place" : "heedful look runs"}.`,
+      }),
     },
   };
 }

@@ -31,6 +31,10 @@ export function percent(share) {
   return `${Math.floor(hundredths * 10 ** count + 0.5) / 10 ** count}\u00a0%`;
 }
 
+/** A number with its noun. @param {number} n @param {string} one @param {string} [many] */
+export const plural = (n, one, many = `${one}s`) =>
+  `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
+
 /** 1st, 2nd, 3rd. @param {number} n */
 export function ordinal(n) {
   const last = n % 100;

@@ -54,6 +54,9 @@ export class State {
     this.call = computed(() => this.calls.value[this.path.value[2]]);
     /** A second map beside the first; both pan together. */
     this.second = signal(/** @type {{path: number[], head: number} | null} */ (null));
+    this.isValueWeighted = signal(false); // whether weights are multiplied by value norms
+    /** The starred heads, as call.head of any text. */
+    this.stars = signal(/** @type {string[]} */ ([]));
     this.isSubtracted = signal(false); // whether a third map shows the second minus the first
     /** The map seen before the current one. */
     this.previous = /** @type {{path: number[], head: number} | null} */ (null);

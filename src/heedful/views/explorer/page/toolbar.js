@@ -1,8 +1,9 @@
 // The toolbar: on the left the choice of text, layer and head, on the right the tools.
+import { toAddress } from "./address.js";
 import { Choice, Chooser, Menu } from "./controls.js";
 import { Explained, meaning, Term } from "./glossary.js";
 import { html } from "./html.js";
-import { saveMap, saveRecording } from "./map/save.js";
+import { download, saveMap, saveRecording } from "./map/save.js";
 import { Strongest } from "./map/strongest.js";
 import { Find } from "./text/find.js";
 import { NewText } from "./text/new_text.js";
@@ -58,6 +59,7 @@ function ViewOptions({ state }) {
     <${Setting} title="Colours" setting=${state.colours} options=${[["linear", "linear"], ["sqrt", "square root"], ["log", "log"]]} />
     <${Setting} title="A pixel that covers several weights shows" setting=${state.reduce} options=${[["max", "maximum"], ["mean", "mean"]]} />
     <label><input type="checkbox" checked=${state.sink.value} onChange=${(/** @type {any} */ e) => (state.sink.value = e.target.checked)} /> the colour scale includes the first key</label>
+    <label title=${state.call.value.values ? "Kobayashi et al. 2020: how much of a key's value a query receives" : "This recording has no values: record with values=True"}><input type="checkbox" disabled=${!state.call.value.values} checked=${state.isValueWeighted.value} onChange=${(/** @type {any} */ e) => (state.isValueWeighted.value = e.target.checked)} /> weight × ‖value‖ in place of the weight</label>
     <${Setting} title="Theme" setting=${state.theme} options=${[["", "system"], ["light", "light"], ["dark", "dark"]]} />
   </div>`;
 }
@@ -81,19 +83,25 @@ function Save({ state, source, host, painters, liveText, close }) {
   const { visible: status } = liveText;
   const copy = reporting(async () => {
     await new Promise((resolve) => setTimeout(resolve, 250)); // until the address contains the last change
-    const link = host.address.link();
+    const { address, place } = host.address.link();
     try {
-      await navigator.clipboard.writeText(link);
-      state.notice.value = "The link to this view has been copied.";
+      await navigator.clipboard.writeText(address);
+      state.notice.value = `The link to this view has been copied. ${place}`;
     } catch {
-      state.notice.value = link;
+      state.notice.value = `${address} · ${place}`;
     }
+  });
+  const page = reporting(async () => {
+    state.notice.value = "Writing the page …";
+    download(await source.page(toAddress(state)), "heedful.html");
+    state.notice.value = "The page has been saved: one file that opens in any browser.";
   });
   return html`<div class="actions">
     <button onClick=${save("png")}><b>PNG</b> the map as shown</button>
     <button onClick=${save("svg")}><b>SVG</b> the map, with token names as text</button>
     <button onClick=${save("csv")}><b>CSV</b> the weights in view</button>
     ${status ? html`<button onClick=${reporting(() => saveRecording(state, source))}><b>Recording</b> of this text, for heedful.load</button>` : null}
+    ${source.page && !state.about.written ? html`<button onClick=${page}><b>Page</b> one file with all heads, which works offline</button>` : null}
     ${host.address?.link ? html`<button onClick=${copy}><b>Link</b> copy the address of this view</button>` : null}
   </div>`;
 }

@@ -37,6 +37,8 @@ export interface CallAbout {
   shape: [number, number, number];
   /** The key at the position of query 0. */
   first: number;
+  /** Whether its value vectors are known. */
+  values: boolean;
   /** Whether the tokens of its keys have names. */
   named: boolean;
   /** The axes whose tokens are patches of an image. */
@@ -92,7 +94,13 @@ export interface TextAbout {
   tokens?: number;
 }
 
-export type RecordingAbout = { name: string; missed: Record<string, string>; texts: TextAbout[] };
+export type RecordingAbout = {
+  name: string;
+  missed: Record<string, string>;
+  texts: TextAbout[];
+  /** The texts that the model read, if they were given in `heedful look` or typed. */
+  typed?: string[];
+};
 
 /** A recording made during training: its step, the losses, and the step of the validation loss. */
 export interface TrainingStep {
@@ -109,7 +117,7 @@ export interface About {
   /** Definitions of the head scores. */
   words?: Record<string, { definition: string; source: string }>;
   /** The model that records new texts. */
-  model?: { name: string; pairs: boolean } | null;
+  model?: { name: string; pairs: boolean; count: number } | null;
   /** The model that continues texts, its default options and their help texts. */
   written?: { model: string; wishes: GenerationOptions; says: Record<string, string> } | null;
   /** Recordings of one text at several steps of training. */
@@ -130,6 +138,8 @@ export interface Source {
   /** Record a new text or pair; return the new `about`. */
   record?: (texts: string[]) => Promise<About>;
   generation?: GenerationSource;
+  /** The page as one file, with a view. */
+  page?: (view: string) => Promise<Blob>;
 }
 
 /** Continues a text. */
@@ -163,8 +173,8 @@ export interface Address {
   write: (text: string, isStep: boolean) => void;
   /** Call `changed` on every change from outside; return a function that stops this. */
   follow: (changed: () => void) => () => void;
-  /** A link that can be shared. */
-  link?: () => string;
+  /** A link to the view, and where it works. */
+  link?: () => { address: string; place: string };
 }
 
 /** "light" or "dark"; `follow` calls `changed` on every change and returns a function that stops this. */

@@ -3,6 +3,7 @@
 import { html, useEffect, useRef, useState } from "../html.js";
 import { nearest, prepareCanvas, useKeyboardCursor, useWidth } from "../list_navigation.js";
 import { paintPixels, share, table } from "../map/colours.js";
+import { download } from "../map/save.js";
 import { Colours } from "../map/scale.js";
 import { callTitle, groups, headText, isSame, KINDS, UNBOUNDED } from "./scores.js";
 
@@ -94,12 +95,19 @@ export function Grid(props) {
     }}>
     ${current ? html`<span class="hidden" role="option" id=${id} aria-selected=${isChosen(current, state)} aria-posinset=${now + 1} aria-setsize=${layout.places.length}>${headText(current, score)}</span>` : html`<span class="hidden" role="option" aria-selected="false">no head</span>`}
     ${pointed ? html`<div class="readout" style=${`top:${pointed.y + layout.size}px;${pointed.x < wide / 2 ? `left:${pointed.x}` : `right:${wide - pointed.x - layout.size}`}px`}>${headText(pointed.entry, score)}</div>` : null}
+    ${state.largeHeads.value ? html`<button type="button" class="save" onClick=${() => canvas.current && box.current && savePicture(canvas.current, box.current, layout, props)}>save as PNG</button>` : null}
     <div style=${`height:${layout.high}px`}><canvas ref=${canvas} aria-hidden="true"></canvas></div></div>`;
 }
 
 /** @param {HeadEntry} entry @param {State} state */
 export const isChosen = (entry, state) =>
   entry.call === state.path.value[2] && entry.head === state.head.value;
+
+/** A head in the list of starred heads. @param {HeadEntry} entry */
+export const starOf = ({ call, head }) => `${call}.${head}`;
+
+/** @param {HeadEntry} entry @param {State} state */
+export const isStarred = (entry, state) => state.stars.value.includes(starOf(entry));
 
 /** Show a head. @param {State} state @param {HeadEntry} entry */
 export const choose = (state, entry) => {
@@ -187,6 +195,10 @@ function draw(canvas, box, layout, props) {
       context.fillStyle = KINDS[entry.kind];
       context.fillRect(x + 1, y + size - 5, inner, 3);
     }
+    if (isStarred(entry, props.state)) {
+      context.fillStyle = ink("mark");
+      context.fillText("★", x + 2, y + 8);
+    }
     const mark = isChosen(entry, props.state)
       ? ink("mark")
       : props.focused && isSame(entry, props.focused)
@@ -200,6 +212,17 @@ function draw(canvas, box, layout, props) {
       props.hovered && isSame(entry, props.hovered) && !isChosen(entry, props.state) ? 1 : 2;
     context.strokeRect(x + 0.5, y + 0.5, size - 2, size - 2);
   }
+}
+
+/** Save all pictures, including those out of view. @param {HTMLCanvasElement} canvas @param {HTMLElement} box @param {Layout} layout @param {Props} props */
+function savePicture(canvas, box, layout, props) {
+  const size = { clientWidth: box.clientWidth, clientHeight: layout.high };
+  const all = { ...props, top: 0, hovered: null, focused: null };
+  const copy = /** @type {HTMLCanvasElement} */ (canvas.cloneNode());
+  box.append(copy); // for the colours of the page
+  draw(copy, /** @type {HTMLElement} */ (size), layout, all);
+  copy.toBlob((blob) => blob && download(blob, "heads.png"));
+  copy.remove();
 }
 
 /** The colour scale of a score. @param {{maximum: number, dark: boolean}} props */

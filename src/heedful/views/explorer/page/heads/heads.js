@@ -1,8 +1,9 @@
 // The pane of all heads: small pictures, a scatter plot of two scores, and the selected head.
-import { Choice } from "../controls.js";
+import { Choice, Code } from "../controls.js";
 import { Explained, kindSentence, meaning, Precision, Term } from "../glossary.js";
 import { html, useState } from "../html.js";
-import { Grid, isChosen, Scale } from "./grid.js";
+import { plural } from "../number_format.js";
+import { Grid, isChosen, isStarred, Scale, starOf } from "./grid.js";
 import { Scatter } from "./scatter.js";
 import { headText, KINDS, SCORES, title, UNBOUNDED } from "./scores.js";
 
@@ -24,7 +25,7 @@ export function HeadsPane({ state, heads }) {
   const [kinds, setKinds] = useState(/** @type {string[]} */ ([]));
   const [pointed, setPointed] = useState(/** @type {HeadEntry[]} */ ([]));
   const all = heads.all();
-  const entries = filtered(all, { score, sorted, minimum, kinds });
+  const entries = filtered(state, all, { score, sorted, minimum, kinds });
   const layered = !sorted;
   const isLarge = state.largeHeads.value;
   const maximum = limit(all, score);
@@ -44,12 +45,13 @@ export function HeadsPane({ state, heads }) {
     <div class="knobs"><select aria-label="Score" value=${score} onChange=${changeScore}>${SCORES.map((name) => html`<option value=${name}>${name}</option>`)}</select>
       <label><input type="checkbox" checked=${sorted} onChange=${() => setSorted(!sorted)} /> sort</label>
       <label class="least" title=${`Hide heads with less ${score}`}><span aria-hidden="true">≥</span> <output>${minimum.toFixed(2)}</output><input type="range" aria-label=${`Minimum of ${score}`} min="0" max=${maximum} step=${maximum / 40} value=${minimum} onInput=${(/** @type {Event} */ e) => setMinimum(Number(value(e)))} /></label></div>
-    <${Kinds} all=${all} kinds=${kinds} toggle=${toggle} />
+    <${Kinds} state=${state} all=${all} kinds=${kinds} toggle=${toggle} />
     ${heads.progress < 1 ? html`<p class="quiet late" role="status">${Explained("Scores", "The scores are means over the queries. In long texts, they are first estimated from some queries.")} are being computed, ${Math.floor(heads.progress * 100)} %</p>` : null}
     ${view === "scatter" ? null : html`<${Grid} state=${state} heads=${heads} entries=${entries} layered=${layered} paint=${paint} score=${score} id=${`${id}-grid`} point=${(/** @type {HeadEntry | null} */ entry) => setPointed(entry ? [entry] : [])} />`}
     ${view === "grid" ? null : html`<${Scatter} state=${state} entries=${entries} complete=${heads.progress === 1} id=${`${id}-scatter`} point=${setPointed} />`}
     <p class="pointed" aria-hidden="true">${pointedText(pointed, score) || (entries.length < all.length ? `${entries.length} of ${all.length.toLocaleString("en")} heads` : html`<span class="quiet">${all.length.toLocaleString("en")} heads. Select one.</span>`)}</p>
-    <${HeadSummary} entry=${all.find((entry) => isChosen(entry, state))} />
+    <${HeadSummary} state=${state} entry=${all.find((entry) => isChosen(entry, state))} all=${all} />
+    ${state.stars.value.length ? html`<${Code} code=${starCode(state, all)}>The starred heads in Python<//>` : null}
   </section>`;
 }
 
@@ -64,10 +66,13 @@ function pointedText(entries, score) {
     .join(" · ")}${more}${entries.length > 1 ? hint : null}`;
 }
 
-/** The heads that pass the filters, in order. @param {HeadEntry[]} all @param {{score: string, sorted: boolean, minimum: number, kinds: string[]}} props */
-function filtered(all, { score, sorted, minimum, kinds }) {
+/** The heads that pass the filters, in order. @param {State} state @param {HeadEntry[]} all @param {{score: string, sorted: boolean, minimum: number, kinds: string[]}} props */
+function filtered(state, all, { score, sorted, minimum, kinds }) {
   let entries = all;
-  if (kinds.length) entries = entries.filter(({ kind }) => kinds.includes(kind));
+  if (kinds.length)
+    entries = entries.filter(
+      (entry) => kinds.includes(entry.kind) || (kinds.includes("★") && isStarred(entry, state)),
+    );
   if (minimum > 0) entries = entries.filter(({ values }) => values[score] >= minimum);
   const sortValue = (/** @type {HeadEntry} */ { values }) =>
     Number.isFinite(values[score]) ? values[score] : -1;
@@ -80,33 +85,51 @@ function limit(all, score) {
   return Math.max(...all.map(({ values }) => values[score] || 0), 1e-6);
 }
 
-/** The legend of kinds with their counts; it also filters the heads by kind. @param {{all: HeadEntry[], kinds: string[], toggle: (kind: string) => void}} props */
-function Kinds({ all, kinds, toggle }) {
+/** The legend of kinds with their counts; it also filters the heads by kind. @param {{state: State, all: HeadEntry[], kinds: string[], toggle: (kind: string) => void}} props */
+function Kinds({ state, all, kinds, toggle }) {
   const allKinds = [...Object.keys(KINDS), "-"];
   const counts = allKinds.map((kind) => all.filter((entry) => entry.kind === kind).length);
   return html`<ul class="kinds" aria-label="Kinds of heads">${allKinds.map((kind, n) =>
     counts[n]
       ? html`<li><button type="button" class=${kind === "-" ? "none" : ""} style=${kind === "-" ? "" : `--kind:${KINDS[kind]}`} aria-pressed=${kinds.includes(kind)} title=${meaning(kind)} onClick=${() => toggle(kind)}>${kind === "-" ? "no kind" : kind} <span>${counts[n]}</span></button></li>`
       : null,
-  )}</ul>`;
+  )}${state.stars.value.length ? html`<li><button type="button" class="none" aria-pressed=${kinds.includes("★")} title="The starred heads" onClick=${() => toggle("★")}>★ <span>${all.filter((entry) => isStarred(entry, state)).length}</span></button></li>` : null}</ul>`;
 }
 
-/** The selected head with its scores. @param {{entry: HeadEntry | undefined}} props */
-export function HeadSummary({ entry }) {
+/** The Python expression for the starred heads. @param {State} state @param {HeadEntry[]} all */
+function starCode(state, all) {
+  const [recording, text] = state.path.value;
+  const starred = all.filter((entry) => isStarred(entry, state));
+  const pairs = starred.map(({ about, head }) => `(${about.layer}, ${head})`);
+  return `${state.about.recordings[recording].texts[text].code}.heads(only=[${pairs.join(", ")}])`;
+}
+
+/** A button that stars a head. @param {{state: State, entry: HeadEntry}} props */
+function Star({ state, entry }) {
+  const star = starOf(entry);
+  const { stars } = state;
+  const isOn = stars.value.includes(star);
+  const toggle = () =>
+    (stars.value = isOn ? stars.value.filter((other) => other !== star) : [...stars.value, star]);
+  return html`<button type="button" class="plain" aria-pressed=${isOn} aria-label="Star this head" title="starred heads stand in the address of the page" onClick=${toggle}>${isOn ? "★" : "☆"}</button>`;
+}
+
+/** The selected head with its scores. @param {{state: State, entry: HeadEntry | undefined, all: HeadEntry[]}} props */
+export function HeadSummary({ state, entry, all }) {
   if (!entry) return null;
   const names = SCORES.filter((name) => Number.isFinite(entry.values[name]));
   const { scores } = entry.answers;
   const colour = KINDS[entry.kind];
   if (entry.answers.failed)
     return html`<div class="head-summary"><h3>${title(entry)}</h3><p class="wrong">${entry.answers.failed}</p></div>`;
-  return html`<div class="head-summary"><h3>${title(entry)} ${
+  return html`<div class="head-summary"><h3>${title(entry)} <${Star} state=${state} entry=${entry} /> ${
     entry.kind
       ? html`<span class=${colour ? "kind" : "kind none"} style=${colour ? `--kind:${colour}` : ""}>${Explained(colour ? entry.kind : "no kind", colour ? meaning(entry.kind) : kindSentence("-"))}</span>`
       : null
   }</h3>
     ${entry.kind ? html`<p>${kindSentence(entry.kind)}</p>` : html`<p class="quiet">Its scores are being computed.</p>`}
     ${scores && scores.word !== "exact" ? html`<p>≈ <${Precision} answer=${scores} /></p>` : null}
-    <dl>${names.map((name) => html`<div><dt>${Explained(name, scoreTip(entry, name))}${UNBOUNDED.includes(name) ? null : html`<${Bar} entry=${entry} name=${name} />`}</dt><dd>${entry.values[name].toFixed(2)}</dd></div>`)}</dl></div>`;
+    <dl>${names.map((name) => html`<div><dt>${Explained(name, scoreTip(entry, name))}<${Bar} entry=${entry} name=${name} maximum=${limit(all, name)} /></dt><dd>${entry.values[name].toFixed(2)}</dd></div>`)}</dl></div>`;
 }
 
 /** The definition of a score, with its chance level and its number of queries. @param {HeadEntry} entry @param {string} name */
@@ -115,14 +138,16 @@ function scoreTip(entry, name) {
   const chanceText = Number.isFinite(chance)
     ? ` Chance is ${chance.toFixed(2)}. ${meaning("chance")}`
     : "";
-  const count = queries > 0 ? ` It is a mean over ${queries.toLocaleString("en")} queries.` : "";
+  const count = queries > 0 ? ` It is a mean over ${plural(queries, "query", "queries")}.` : "";
+  if (UNBOUNDED.includes(name))
+    return `${meaning(name)}${count} The bar ends at the largest ${name} of all heads.`;
   return `${meaning(name)}${chanceText}${count}`;
 }
 
-/** A bar for a score from 0 to 1, with a tick at chance. @param {{entry: HeadEntry, name: string}} props */
-function Bar({ entry, name }) {
+/** A bar for a score from 0 to its maximum, with a tick at chance. @param {{entry: HeadEntry, name: string, maximum: number}} props */
+function Bar({ entry, name, maximum }) {
   const chance = entry.chance[name];
   return html`<svg class="score" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true"><rect width="100" height="10" class="whole" />
-    <rect width=${Math.min(1, entry.values[name]) * 100} height="10" fill=${entry.kind === name ? KINDS[name] : undefined} class="plus" />
+    <rect width=${Math.min(1, entry.values[name] / maximum) * 100} height="10" fill=${entry.kind === name ? KINDS[name] : undefined} class="plus" />
     ${Number.isFinite(chance) ? html`<rect x=${chance * 100 - 0.75} width="1.5" height="10" class="chance" />` : null}</svg>`;
 }

@@ -216,6 +216,8 @@ export function groups(items, keyOf) {
   return [...result.values()];
 }
 
+const CROSS = /encdec|cross|encoder_att/i; // modules of cross-attention, by their usual names
+
 /** @param {CallAbout[]} calls of the same layer */
 function setGroupTitles(calls) {
   const words = calls.map((call) => call.name.split(/[./]/).filter((word) => !/^\d+$/.test(word)));
@@ -226,6 +228,7 @@ function setGroupTitles(calls) {
   calls.forEach((call, n) => {
     const distinct = words[n]
       .filter((word) => !shared.includes(word))
+      .map((word) => (call.kind === "cross" && CROSS.test(word) ? "cross-attention" : word))
       .join(" ")
       .replaceAll("_", " ");
     const parts = [call.layer === null ? call.name || "attention" : `layer ${call.layer}`];

@@ -88,8 +88,7 @@ export function share(weight, highest, kind) {
 export function round(highest) {
   if (!(highest > 0)) return 1;
   const ten = 10 ** Math.floor(Math.log10(highest));
-  for (const step of [1, 2, 5, 10])
-    if (highest <= step * ten * 1.0001) return Math.min(1, step * ten);
+  for (const step of [1, 2, 5, 10]) if (highest <= step * ten * 1.0001) return step * ten;
   return 1;
 }
 

@@ -17,8 +17,10 @@ const [TITLE, FOOT, LINE] = [26, 34, 16];
 export async function saveMap(kind, state, source, painters) {
   const name = `${callTitle(state.call.value)} head ${state.head.value}`.replace(/[^\w.]+/g, "-");
   if (kind === "csv") {
-    const text = await csv(state, source, painters[0]);
-    download(new Blob([text], { type: "text/csv" }), `${name}.csv`);
+    const maps = painters.filter(({ side }) => !side.isDifference);
+    const parts = await Promise.all(maps.map(({ side, place }) => csv(source, side, place)));
+    const titles = maps.map(({ side }) => [titleOf(state, side)]);
+    saveCsv(name, maps.length > 1 ? parts.flatMap((part, i) => [titles[i], ...part]) : parts[0]);
   } else if (kind === "svg") {
     const pen = new SvgPen(painters[0].ink);
     const [width, height] = sheet(/** @type {any} */ (pen), state, painters, 1);
@@ -36,6 +38,18 @@ export async function saveMap(kind, state, source, painters) {
   }
 }
 
+/** Save rows of a table; texts are quoted, and NaN is an empty field. @param {string} name @param {(string | number)[][]} rows */
+export function saveCsv(name, rows) {
+  const fields = rows.map((row) =>
+    row
+      .map((field) =>
+        typeof field === "string" ? quoted(field) : Number.isNaN(field) ? "" : field,
+      )
+      .join(","),
+  );
+  download(new Blob([`${fields.join("\n")}\n`], { type: "text/csv" }), `${name}.csv`);
+}
+
 /** Save the recording of a text that the model continued, for `heedful.load`. @param {State} state @param {Source} source */
 export async function saveRecording(state, source) {
   const blob = await source.generation?.recordingFile(state.callId.value);
@@ -45,7 +59,7 @@ export async function saveRecording(state, source) {
 }
 
 /** @param {Blob} blob @param {string} name */
-function download(blob, name) {
+export function download(blob, name) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
   link.download = name;
@@ -62,10 +76,11 @@ function sheet(pen, state, painters, ratio) {
   const maps = painters.map((painter) => cropped(painter));
   const mapWidth = maps.reduce((sum, map) => sum + map.width, 0);
   const width = Math.ceil(Math.max(360, mapWidth));
-  const foot = caption(state, painters[0]);
-  const lines = wrapped(foot, Math.floor((width - 24) / 6.2));
+  const lines = wrapped(caption(state, painters[0]), Math.floor((width - 24) / 6.2));
   const top = Math.max(...maps.map((map) => map.height)) + TITLE;
-  const height = Math.ceil(top + FOOT + lines.length * LINE + 6);
+  const difference = painters.find(({ side }) => side.isDifference);
+  const foot = FOOT + (difference ? 18 : 0);
+  const height = Math.ceil(top + foot + lines.length * LINE + 6);
   if (!pen) return [width, height];
   const { ink } = painters[0];
   pen.fillStyle = ink.ground;
@@ -78,8 +93,9 @@ function sheet(pen, state, painters, ratio) {
     left += map.width;
   }
   legend(pen, state, painters[0], top + 12);
+  if (difference) legend(pen, state, difference, top + 30);
   for (const [i, line] of lines.entries())
-    writeText(pen, line, 12, top + FOOT + 6 + i * LINE, ink.quiet, "11px system-ui, sans-serif");
+    writeText(pen, line, 12, top + foot + 6 + i * LINE, ink.quiet, "11px system-ui, sans-serif");
   return [width, height];
 }
 
@@ -146,7 +162,9 @@ const writeText = (pen, text, x, y, colour, font) => {
 
 /** @param {State} state @param {Side} side */
 const titleOf = (state, side) =>
-  `${callTitle(side.call.value)}, head ${side.head.value}${state.second.value ? ` · ${nameOf(state, side)}` : ""}`;
+  side.isDifference
+    ? "second − first"
+    : `${callTitle(side.call.value)}, head ${side.head.value}${state.second.value ? ` · ${nameOf(state, side)}` : ""}`;
 
 /** @param {State} state @param {Side} side */
 function nameOf(state, side) {
@@ -176,30 +194,27 @@ function wrapped(text, length) {
   return lines;
 }
 
-/** The weights in view as CSV, with the names of their tokens. @param {State} state @param {Source} source @param {Painter} painter */
-async function csv(state, source, painter) {
-  const [queries, keys] = inView(painter.place);
+/** The weights of a map in view as rows, with the names of their tokens. @param {Source} source @param {Side} side @param {import("./viewport.js").Place} place @returns {Promise<(string | number)[][]>} */
+async function csv(source, side, place) {
+  const [queries, keys] = inView(place);
   const [rows, columns] = [queries[1] - queries[0], keys[1] - keys[0]];
   if (rows * columns > LARGEST_CSV)
     throw new Error(
       `${rows.toLocaleString("en")} × ${columns.toLocaleString("en")} weights are in view; expected at most ${LARGEST_CSV.toLocaleString("en")}: zoom in`,
     );
-  const call = state.callId.value;
-  const about = { call, head: state.head.value, queries: queries.join("-"), keys: keys.join("-") };
+  const [call, head] = [side.callId.value, side.head.value];
   const [{ weights, seen }, queryNames, keyNames] = await Promise.all([
-    source.ask("part", about),
+    source.ask("part", { call, head, queries: queries.join("-"), keys: keys.join("-") }),
     tokenNames(source, call, "queries", queries),
     tokenNames(source, call, "keys", keys),
   ]);
-  const lines = [
-    ["query", "token", ...keyNames.map((name, i) => quoted(`${keys[0] + i} ${name}`))].join(","),
-  ];
-  const cell = (/** @type {number} */ i) => (seen.data[i] ? weights.data[i] : ""); // masked: empty
-  for (let n = 0; n < rows; n++) {
-    const row = Array.from({ length: columns }, (_, m) => cell(n * columns + m));
-    lines.push([queries[0] + n, quoted(queryNames[n]), ...row].join(","));
-  }
-  return `${lines.join("\n")}\n`;
+  const cell = (/** @type {number} */ i) => (seen.data[i] ? weights.data[i] : Number.NaN);
+  const lines = queryNames.map((name, n) => [
+    queries[0] + n,
+    name,
+    ...Array.from({ length: columns }, (_, m) => cell(n * columns + m)),
+  ]);
+  return [["query", "token", ...keyNames.map((name, i) => `${keys[0] + i} ${name}`)], ...lines];
 }
 
 /** A text as a field of a CSV file; "'" keeps spreadsheets from computing it as a formula. @param {string} text */

@@ -10,6 +10,8 @@ const safe = (text) =>
     .replace(/[\0-\x1f\ufffe\uffff]/g, (c) => (c < " " ? signOf(c) : "\ufffd"))
     .replace(/[&<>"]/g, (sign) => `&#${sign.charCodeAt(0)};`);
 
+const MOST_CELLS = 1 << 14; // cells as rectangles; more are an image
+
 /** The members of a canvas context that the painter of the map uses. */
 export class SvgPen {
   /** @param {{line: string, panel: string}} ink the colours of masked cells */
@@ -84,6 +86,16 @@ export class SvgPen {
     this.path += `M${rounded(x)} ${rounded(y)}h${rounded(w)}v${rounded(h)}h${rounded(-w)}z`;
   }
 
+  bezierCurveTo(/** @type {number[]} */ ...points) {
+    this.path += `C${points.map(rounded).join(" ")}`;
+  }
+
+  stroke() {
+    this._put(
+      `<path d="${this.path}" fill="none" stroke="${this.strokeStyle}" stroke-width="${rounded(this.lineWidth)}"`,
+    );
+  }
+
   fill() {
     this._put(`<path d="${this.path}" fill="${this._colour()}"`);
   }
@@ -125,9 +137,27 @@ export class SvgPen {
     ];
     part.getContext("2d")?.drawImage(image, -left, -top);
     const [across, down] = [w / sw, h / sh];
+    if (part.width * part.height <= MOST_CELLS) {
+      const corner = [x - (sx - left) * across, y - (sy - top) * down];
+      return this._drawCells(part, corner, across, down);
+    }
     this._put(
       `<image x="${rounded(x - (sx - left) * across)}" y="${rounded(y - (sy - top) * down)}" width="${rounded(part.width * across)}" height="${rounded(part.height * down)}" preserveAspectRatio="none" image-rendering="pixelated" href="${part.toDataURL()}"`,
     );
+  }
+
+  /** Draw the pixels of a canvas as rectangles. @param {HTMLCanvasElement} part @param {number[]} corner @param {number} wide @param {number} high of a pixel */
+  _drawCells(part, [x, y], wide, high) {
+    const { width, height } = part;
+    const context = /** @type {CanvasRenderingContext2D} */ (part.getContext("2d"));
+    const { data } = context.getImageData(0, 0, width, height);
+    this.out.push('<g shape-rendering="crispEdges">');
+    for (let i = 0; i < width * height; i++) {
+      if (!data[4 * i + 3]) continue; // masked
+      this.fillStyle = `#${[0, 1, 2].map((n) => data[4 * i + n].toString(16).padStart(2, "0")).join("")}`;
+      this.fillRect(x + (i % width) * wide, y + Math.floor(i / width) * high, wide, high);
+    }
+    this.out.push("</g>");
   }
 
   _colour() {

@@ -1,8 +1,10 @@
 // The segment pane: segments, a table of the attention between them, and heads sorted by a share.
+
 import { Choice } from "../controls.js";
 import { Explained, Term } from "../glossary.js";
 import { callTitle, title } from "../heads/scores.js";
 import { html, useState } from "../html.js";
+import { saveCsv } from "../map/save.js";
 import { count, MAX_SEGMENTS, REST } from "./segments.js";
 import { meanOverHeads, shareAt } from "./shares.js";
 
@@ -137,6 +139,7 @@ function ShareTable({ state, answer, names, mean, setMean, pair, choose }) {
   const to = names.to.slice(0, B);
   const queries = (/** @type {number} */ a) => table.queries.data[h * A + a];
   return html`${toggle}
+  <button type="button" class="plain" onClick=${() => saveCsv("segments", [["query", ...to], ...from.map((name, a) => [name, ...to.map((_, b) => shareAt(table, "share", h, a, b))])])}>save as CSV</button>
   <div class="wide"><table class="shares"><caption>${mean ? `mean of ${call.heads.length} heads, ${callTitle(call)}` : title({ about: call, head: state.head.value })}: rows attend to columns ${answer.word === "exact" ? null : html`<span>(${answer.word})</span>`}</caption>
     <thead><tr><th scope="col"></th>${to.map((name) => html`<th scope="col" title=${name}><bdi>${name}</bdi></th>`)}${answer.sinks ? html`<th scope="col">${Term("learned sink")}</th>` : null}</tr></thead>
     <tbody>${from.map(

@@ -4,7 +4,7 @@ import { liveAnswer } from "../request.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Answer, Axis, LiveAnswer, Source } from "../types.js" */
-/** @typedef {"head" | "mean" | "several"} HeadChoice */
+/** @typedef {"head" | "mean" | "several" | "rollout"} HeadChoice */
 /** @typedef {{axis: Axis, index: number}} Token */
 
 const SMALLEST = 0.005; // smaller weights are listed only if they exceed a quarter of the largest
@@ -22,7 +22,7 @@ export class ChosenToken {
     this.first = computed(() => (this.crosses.value ? 0 : state.call.value.first));
     this.heads = computed(() => {
       const all = state.call.value.heads;
-      if (this.headChoice.value === "mean") return all;
+      if (["mean", "rollout"].includes(this.headChoice.value)) return all;
       if (this.headChoice.value === "head") return [state.head.value];
       const some = all.filter((head) => this.chosenHeads.value.includes(head));
       return some.length ? some : [state.head.value];
@@ -35,8 +35,11 @@ export class ChosenToken {
             question,
             { call: state.callId.value, heads: this.heads.value.join(","), at: index },
           ]);
-    this.rowAnswer = liveAnswer(source, () => ask("row", this.cell.value.query), 40);
-    this.columnAnswer = liveAnswer(source, () => ask("column", this.cell.value.key), 40);
+    const isRollout = () => this.headChoice.value === "rollout";
+    const row = () => ask(isRollout() ? "rollout" : "row", this.cell.value.query);
+    const column = () => (isRollout() ? null : ask("column", this.cell.value.key));
+    this.rowAnswer = liveAnswer(source, row, 40);
+    this.columnAnswer = liveAnswer(source, column, 40);
   }
 
   /** Stop asking. */

@@ -2,6 +2,8 @@
 import { Precision } from "../glossary.js";
 import { html, signal, useEffect, useRef, useState } from "../html.js";
 import { prepareCanvas, useKeyboardCursor } from "../list_navigation.js";
+import { download } from "../map/save.js";
+import { SvgPen } from "../map/svg_canvas.js";
 import { COLOURS } from "../segments/segments.js";
 
 /** @import { State } from "../state.js" */
@@ -26,13 +28,27 @@ export function Lines({ state, source, tokens, chosenToken, id }) {
   const first = chosenToken.first.value;
   const token = chosenToken.pointed.value;
   state.activeTheme.value; // read here, so that a change of the theme redraws
+  const options = { only: token, strong: cell?.query ?? -1, hasColours };
   useEffect(() => {
-    if (canvas.current)
-      draw(canvas.current, maps, N, M, { only: token, strong: cell?.query ?? -1, hasColours });
+    if (!canvas.current) return;
+    const [wide, high] = [canvas.current.clientWidth, Math.max(N, M) * ROW_HEIGHT];
+    canvas.current.style.height = `${high}px`;
+    const { context, ink } = prepareCanvas(canvas.current, wide, high);
+    draw(context, ink, wide, maps, N, M, options);
   });
+  const save = () => {
+    if (!canvas.current) return;
+    const style = getComputedStyle(canvas.current);
+    const ink = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).trim();
+    const names = (/** @type {Axis} */ axis, /** @type {number} */ size) =>
+      Array.from({ length: size }, (_, i) => tokens.label(state.callId.value, axis, i));
+    saveSvg(ink, [names("queries", N), names("keys", M)], (pen, wide) =>
+      draw(/** @type {any} */ (pen), ink, wide, maps, N, M, options),
+    );
+  };
   const column = (/** @type {Axis} */ axis, /** @type {number} */ size) =>
     html`<${Column} state=${state} tokens=${tokens} chosenToken=${chosenToken} axis=${axis} size=${size} id=${`${id}-${axis}`} first=${first} />`;
-  return html`<p class="quiet">Queries are on the left, keys on the right. The larger a weight, the thicker its line; weights below ${SMALLEST} are omitted. Point at a token to see only the lines of that token.${inexact ? html` <${Precision} answer=${inexact} />` : null}
+  return html`<p class="quiet">Queries are on the left, keys on the right. The larger a weight, the thicker its line; weights below ${SMALLEST} are omitted. Point at a token to see only the lines of that token. <button type="button" onClick=${save}>save as SVG</button>${inexact ? html` <${Precision} answer=${inexact} />` : null}
     ${
       chosenToken.headChoice.value === "several" && heads.length > 1
         ? html` <label><input type="checkbox" checked=${isMean} onChange=${() => setMean(!isMean)} /> mean of the heads</label> ${isMean ? null : heads.map((head, n) => html`<span class="swatch-head" style=${`--kind:var(--segment-${n % COLOURS})`}>head ${head}</span> `)}`
@@ -104,18 +120,37 @@ function Column({ state, tokens, chosenToken, axis, size, id, first }) {
     )}</div>`;
 }
 
+/** Save the lines between two columns of names. @param {(name: string) => string} ink @param {[string[], string[]]} names @param {(pen: SvgPen, wide: number) => void} drawLines */
+function saveSvg(ink, names, drawLines) {
+  const [lines, column] = [260, 180]; // pixels
+  const pen = new SvgPen({ line: ink("line"), panel: ink("panel") });
+  const high = Math.max(...names.map(({ length }) => length)) * ROW_HEIGHT;
+  pen.fillStyle = ink("ground");
+  pen.fillRect(0, 0, lines + 2 * column, high);
+  pen.fillStyle = ink("text");
+  pen.textBaseline = "middle";
+  names.forEach((all, side) => {
+    pen.textAlign = side ? "left" : "right";
+    const x = side ? column + lines + 6 : column - 6;
+    for (const [i, name] of all.entries()) pen.fillText(name, x, (i + 0.5) * ROW_HEIGHT);
+  });
+  pen.save();
+  pen.translate(column, 0);
+  drawLines(pen, lines);
+  pen.restore();
+  const text = pen.text(lines + 2 * column, high);
+  download(new Blob([text], { type: "image/svg+xml" }), "lines.svg");
+}
+
 /**
- * @param {HTMLCanvasElement} canvas @param {(Float32Array | null)[]} maps of the heads; null: not loaded
+ * @param {CanvasRenderingContext2D} context @param {(name: string) => string} ink @param {number} wide
+ * @param {(Float32Array | null)[]} maps of the heads; null: not loaded
  * @param {number} N @param {number} M
  * @param {{only: {axis: Axis, index: number} | null, strong: number, hasColours: boolean}} options
  *   `only`: draw the lines of this token (null: all lines); `strong`: the query with darker lines;
  *   `hasColours`: draw each head in a colour, instead of the mean over the heads
  */
-function draw(canvas, maps, N, M, { only, strong, hasColours }) {
-  const high = Math.max(N, M) * ROW_HEIGHT;
-  const wide = canvas.clientWidth;
-  canvas.style.height = `${high}px`;
-  const { context, ink } = prepareCanvas(canvas, wide, high);
+function draw(context, ink, wide, maps, N, M, { only, strong, hasColours }) {
   const drawn = hasColours ? maps : [mean(maps)];
   drawn.forEach((map, n) => {
     if (!map) return; // not loaded yet

@@ -1,6 +1,6 @@
 // The text pane: tokens that are shaded and underlined by weights, or two columns with lines.
 import { Choice } from "../controls.js";
-import { Precision } from "../glossary.js";
+import { Precision, Term } from "../glossary.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { formatWeight } from "../number_format.js";
 import { MarkSelection } from "../segments/marking.js";
@@ -32,12 +32,16 @@ export function TextPane({ state, source, tokens, liveText }) {
   const isShort = Math.max(N, M) <= LINES_LIMIT;
   const hasLines = isDrawn && isShort;
   const hasImage = Boolean(state.call.value.pictured?.length);
+  const draw = (/** @type {boolean} */ lines) => {
+    if (lines && chosenToken.headChoice.value === "rollout") chosenToken.headChoice.value = "mean";
+    setDrawn(lines);
+  };
   const choice = (/** @type {boolean} */ lines, /** @type {string} */ name) =>
-    html`<button type="button" aria-pressed=${hasLines === lines} disabled=${lines && !isShort} title=${lines && !isShort ? `lines are drawn for texts of up to ${LINES_LIMIT} tokens` : undefined} onClick=${() => setDrawn(lines)}>${name}</button>`;
+    html`<button type="button" aria-pressed=${hasLines === lines} disabled=${lines && !isShort} title=${lines && !isShort ? `lines are drawn for texts of up to ${LINES_LIMIT} tokens` : undefined} onClick=${() => draw(lines)}>${name}</button>`;
   return html`<section class=${hasLines ? "text lined" : "text"} aria-label="The text">
     <div class="knobs"><div class="choice" role="group" aria-label="How the text is shown">${choice(false, hasImage ? "picture" : "text")}${choice(true, "lines")}</div>
       ${hasImage && !hasLines && hasSingleImage(state) ? html`<${Mode} state=${state} />` : null}
-      <${Heads} state=${state} chosenToken=${chosenToken} />
+      <${Heads} state=${state} chosenToken=${chosenToken} hasLines=${hasLines} />
       <${MarkSelection} state=${state} />
       ${hasLines ? null : html`<${Legend} chosenToken=${chosenToken} tokens=${tokens} state=${state} />`}</div>
     ${hasLines ? html`<${Lines} state=${state} source=${source} tokens=${tokens} chosenToken=${chosenToken} id=${id} />` : hasImage ? html`<${ImageView} state=${state} source=${source} tokens=${tokens} chosenToken=${chosenToken} id=${id} best=${(/** @type {number} */ query) => best(chosenToken, query)} />` : html`<${Texts} state=${state} tokens=${tokens} chosenToken=${chosenToken} id=${id} added=${liveText.visible ?? null} />`}
@@ -81,8 +85,8 @@ function promptLength(state) {
   return state.about.recordings[recording].texts[text].prompt;
 }
 
-/** The choice of heads. @param {{state: State, chosenToken: ChosenToken}} props */
-function Heads({ state, chosenToken }) {
+/** The choice of heads. @param {{state: State, chosenToken: ChosenToken, hasLines: boolean}} props */
+function Heads({ state, chosenToken, hasLines }) {
   const { heads } = state.call.value;
   const choice = chosenToken.headChoice.value;
   const choose = (/** @type {HeadChoice} */ name) => {
@@ -96,7 +100,13 @@ function Heads({ state, chosenToken }) {
       ? heads.filter((other) => other !== head)
       : [...heads, head];
   };
-  return html`<${Choice} label="Heads" options=${[["head", "this head"], ["mean", "layer’s mean"], ["several", "several"]]} selected=${choice} choose=${choose} />
+  const options = [
+    ["head", "this head"],
+    ["mean", "layer’s mean"],
+    ["several", "several"],
+    ...(hasLines || chosenToken.crosses.value ? [] : [["rollout", "rollout"]]),
+  ];
+  return html`<${Choice} label="Heads" options=${options} selected=${choice} choose=${choose} />
     ${
       choice === "several"
         ? html`<div class="several" role="group" aria-label="Several heads">${heads.map((head) => html`<button type="button" aria-label=${`head ${head}`} aria-pressed=${chosenToken.chosenHeads.value.includes(head)} onClick=${() => toggle(head)}>${head}</button>`)}</div>`
@@ -126,6 +136,7 @@ function Legend({ chosenToken, tokens, state }) {
   const heads = chosenToken.heads.value;
   const mean =
     heads.length > 1 ? html`<i class="quiet">, mean of ${heads.length} heads,</i>` : null;
+  const isRollout = chosenToken.headChoice.value === "rollout";
   const select = (/** @type {number} */ q, /** @type {number} */ k) =>
     state.selectCell({ query: q, key: k }, true);
   if (chosenToken.failed) return html`<p class="wrong legend">${chosenToken.failed}</p>`;
@@ -133,14 +144,14 @@ function Legend({ chosenToken, tokens, state }) {
     ${
       query === null || only === "column"
         ? null
-        : html`<p><i class="swatch shade"></i>${crosses ? name("queries", query) : name("keys", query + first)} attends to${mean}${list(
+        : html`<p><i class="swatch shade"></i>${crosses ? name("queries", query) : name("keys", query + first)} ${isRollout ? html`: ${Term("rollout")} through the layers up to this one, no proof of cause` : html` attends to${mean}`}${list(
             chosenToken.row,
             (index) => select(query, index),
             (index) => name("keys", index),
           )}</p>`
     }
     ${
-      key === null || only === "row"
+      key === null || only === "row" || isRollout
         ? null
         : html`<p><i class=${only ? "swatch shade" : "swatch under"}></i>${name("keys", key)} is attended to by${mean}${list(
             chosenToken.column,

@@ -59,6 +59,20 @@ export function CalculationSteps({ answer }) {
   </dl>`;
 }
 
+/** The calculation as rows of a table: the products by dimension, then each intermediate result. @param {Answer} answer @returns {(string | number)[][]} */
+export const calculationRows = (answer) => [
+  ["dimension", "query", "key", "product"],
+  ...[...answer.products.data].map((product, d) => [
+    d,
+    answer.query.data[d],
+    answer.key.data[d],
+    product,
+  ]),
+  ...["product", "scale", "scaled", "softcap", "capped", "bias", "score", "log_sum_exp", "weight"]
+    .filter((name) => answer[name] !== null)
+    .map((name) => [name, number(answer[name])]),
+];
+
 /** A step with its result. @param {any} label @param {string} value @param {string} [kind] a CSS class */
 const step = (label, value, kind = "") =>
   html`<div class=${kind}><dt>${label}</dt><dd>${value}</dd></div>`;

@@ -1,12 +1,14 @@
 // The weight pane: query and key, the weight, why it is large or small, and its calculation.
+import { Code } from "../controls.js";
 import { Term } from "../glossary.js";
 import { title } from "../heads/scores.js";
-import { html, useRef, useState } from "../html.js";
+import { html } from "../html.js";
+import { saveCsv } from "../map/save.js";
 import { digits, formatWeight, ordinal } from "../number_format.js";
 import { Token } from "../tokens.js";
 import { number } from "../wire.js";
 import { AllHeads } from "./all_heads.js";
-import { CalculationSteps, LargestWeights, Products } from "./calculation.js";
+import { CalculationSteps, calculationRows, LargestWeights, Products } from "./calculation.js";
 import { why } from "./why.js";
 
 /** @import { State } from "../state.js" */
@@ -70,6 +72,7 @@ function Details({ answer, state, tokens, cell }) {
     <${LargestWeights} answer=${answer} state=${state} tokens=${tokens} cell=${cell} />
     ${answer.value == null || Number.isNaN(weight) ? null : html`<p>The norm of this key’s ${Term("value")} is ${digits(answer.value)}. Times the weight, the value has the norm ${digits(answer.value * weight)}.</p>`}
     <p class="quiet">${answer.group > 1 ? html`${shared(answer, state)} (${Term("grouped heads")}). ` : null}Query and key are the vectors that the model multiplies, after rotary positions if it uses them.</p>
+    <button type="button" onClick=${() => saveCsv(`weight ${cell.query}-${cell.key}`, calculationRows(answer))}>save as CSV</button>
     <${Proof} answer=${answer} />
     <${PythonLine} state=${state} cell=${cell} />`;
 }
@@ -95,24 +98,11 @@ function shared(answer, state) {
 export const expression = (text, call, head, cell) =>
   `${text.code}[${text.calls[call].at}].weights(head=${head}, queries=[${cell.query}], keys=[${cell.key}])`;
 
-/** The Python expression for the selected weight, with a copy button. @param {{state: State, cell: Cell}} props */
+/** The Python expression for the selected weight. @param {{state: State, cell: Cell}} props */
 export function PythonLine({ state, cell }) {
   const [recording, text, call] = state.path.value;
   const { name, texts } = state.about.recordings[recording];
   const code = expression(texts[text], call, state.head.value, cell);
-  const element = useRef(/** @type {HTMLElement | null} */ (null));
-  const [message, setMessage] = useState("");
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(code);
-      setMessage("copied");
-    } catch {
-      if (element.current) getSelection()?.selectAllChildren(element.current);
-      setMessage("selected for copying");
-    }
-    setTimeout(() => setMessage(""), 2000);
-  };
   const hasSeveral = state.about.recordings.length > 1;
-  return html`<div class="python"><p class="quiet">The same weight in Python${hasSeveral ? html`, from <bdi>${name}</bdi>` : ""}</p>
-    <code ref=${element}>${code}</code><button type="button" onClick=${copy}>copy</button><span role="status" class="quiet">${message}</span></div>`;
+  return html`<${Code} code=${code}>The same weight in Python${hasSeveral ? html`, from <bdi>${name}</bdi>` : ""}<//>`;
 }
