@@ -73,12 +73,12 @@ def started():
 class Served:
     """A context that serves recordings on a free port, optionally with a model or a generation."""
 
-    def __init__(self, recordings, model=None, generation=lambda texts: None):
+    def __init__(self, recordings, models=None, generation=lambda texts: None):
         self.texts = Catalogue(recordings)
         self._socket = listening(0)
         port = self._socket.getsockname()[1]
         self.origin = f"http://127.0.0.1:{port}"
-        self.explorer = Explorer(Handlers(self.texts), port, model, generation(self.texts))
+        self.explorer = Explorer(Handlers(self.texts), port, models, generation(self.texts))
         self._server = self.explorer.server()
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True

@@ -191,23 +191,12 @@ def test_a_window_of_a_long_text_is_rendered_around_the_chosen_token(explorer, p
     chosen.wait_for()
 
 
-def test_the_cards_of_the_first_visit(opened, served):
+def test_a_first_view_opens_an_example(opened, served):
     page = opened(served.address, served.origin)
-    card = page.page.get_by_label("First steps")
-    card.get_by_text("1 of 3").wait_for()
-    assert number(page.weight) > 0.3
-    for step in ("2 of 3", "3 of 3"):
-        card.get_by_role("button", name="next").click()
-        card.get_by_text(step).wait_for()
-    page.page.keyboard.press("Escape")
-    card.wait_for(state="detached")
-    assert number(page.weight) > 0.3  # the same key does not unselect the cell
-    page.page.goto(served.origin)
     page.region.locator("[data-weight]").wait_for()
-    assert not card.count()
-    page.page.get_by_role("button", name="Help").click()
-    page.page.get_by_role("button", name="first steps").click()
-    card.get_by_text("1 of 3").wait_for()
+    assert number(page.weight) > 0.3
+    page.page.go_back()  # the example is no step of the history
+    assert not page.page.url.startswith(served.origin)
 
 
 def test_a_tooltip_opens_by_pointer_and_by_keyboard(explorer, places):
@@ -237,7 +226,7 @@ class Typed:
     reads_pairs = True
     directory = Path("runs/letters")
 
-    def record(self, text, second=None):
+    def record(self, text, second=None, *, values):
         from small_recordings import of_gpt
 
         if "!" in text:
@@ -246,7 +235,7 @@ class Typed:
 
 
 def test_a_typed_text_is_recorded_and_opened(opened, recordings):
-    with Served({"causal": recordings["causal"]}, Typed()) as served:
+    with Served({"causal": recordings["causal"]}, {"small": Typed()}) as served:
         page = opened(served.address, served.origin, allowed=("400",))
         page.show(call="0.0.1", head=2)
         page.page.get_by_role("button", name="New text").click()
