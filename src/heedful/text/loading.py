@@ -80,7 +80,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 
 def _from_file(path: Path) -> Tokenizer:
-    about = read_checked_json(path, lambda about: ENVELOPE in about)
+    about = read_checked_json(path)
     if path.name == FILE_NAME:
         check_same_run(path, TOKENIZER, digits(checksum_of_file(path)), path.parent)
     try:
