@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, valid_unicode
 from heedful.text.library_tokenizer import LibraryTokenizer
 from heedful.text.sources import MAX_WORD, split_text
 from heedful.text.tiktoken_encoding import original_ids
-from heedful.text.tokenizer import check_vocabulary, valid_unicode
+from heedful.text.tokenizer import check_vocabulary
 
 if TYPE_CHECKING:
     import tiktoken

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from heedful.errors import ArgumentError, TextError
+from heedful.errors import ArgumentError, TextError, valid_unicode
 from heedful.text.library_tokenizer import LibraryTokenizer
 from heedful.text.sources import MAX_WORD, split_text
-from heedful.text.tokenizer import valid_unicode
 
 if TYPE_CHECKING:
     import tokenizers
