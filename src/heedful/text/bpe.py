@@ -122,11 +122,12 @@ class RobertaTokenizer(BPETokenizer):
     """Byte-level BPE that adds special tokens around a text or a pair, as RoBERTa and BERT need.
 
     Source: Liu et al. 2019, *RoBERTa* (arXiv:1907.11692). The tokenizer's file defines the special
-    tokens and their places. Any that it lacks are RoBERTa's, if in the vocabulary: <s> text </s> or
-    <s> text </s></s> second </s>. Special tokens in a text, such as <mask>, are recognised.
+    tokens and their places, such as <s> text </s> or <s> text </s></s> second </s>. If it does not
+    say which of them is <mask>, <pad> and so on, the names are RoBERTa's. Special tokens in a text,
+    such as <mask>, are recognised.
 
     Args:
-        bare: a tokenizer from `load_tokenizer`, without special tokens around texts; it is copied.
+        bare: a tokenizer from `load_tokenizer`.
 
     >>> bare = BPETokenizer.train(["low lower lowest " * 9], vocabulary=262)
     >>> tokenizer = RobertaTokenizer(bare)
@@ -135,23 +136,10 @@ class RobertaTokenizer(BPETokenizer):
     """
 
     def __init__(self, bare: BPETokenizer) -> None:
-        library = type(bare._library).from_str(bare._library.to_str())
-        ids = {role: library.token_to_id(token) for role, token in ROBERTA.items()}
+        super().__init__(bare._library)
+        ids = {role: bare._library.token_to_id(token) for role, token in ROBERTA.items()}
         defaults = {role: id for role, id in ids.items() if id is not None}
         self.special = {**defaults, **bare.special}
-        names = {role: str(library.id_to_token(id)) for role, id in self.special.items()}
-        added = library.get_added_tokens_decoder()
-        # tokens that the file adds keep their settings, such as whether they absorb a space
-        library.add_special_tokens(
-            [names[role] for role, id in self.special.items() if id not in added]
-        )
-        super().__init__(library)
-        self._tiktoken = None  # tiktoken would encode special tokens in a text as ordinary text
-        if not library.num_special_tokens_to_add(False) and {"cls", "sep"} <= names.keys():
-            from tokenizers.processors import RobertaProcessing
-
-            sep, cls = ((names[role], self.special[role]) for role in ("sep", "cls"))
-            library.post_processor = RobertaProcessing(sep, cls)
 
     def append_token(self, text: str, token: int) -> str:
         """Append a token to the text before a <mask>; the token replaces the <mask>."""
