@@ -137,19 +137,16 @@ def unsupported_architecture(directory: Path) -> str | None:
         RunError: there is no `config.json`, or it does not describe a model.
     """
     description = read_config(directory)
-    return None if is_heedful(description) else _unsupported(description, directory)
-
-
-def _unsupported(description: Any, directory: Path) -> str | None:
+    if is_heedful(description):
+        return None
     try:
         return unsupported_config(description)
     except (TypeError, ValueError, KeyError) as error:
         raise _config_error(directory, error) from error
 
 
-def _architecture(description: Any, directory: Path) -> Architecture:
-    entries = description if isinstance(description, Mapping) else {}
-    name = _unsupported(entries, directory)
+def _architecture(description: Mapping[str, Any], directory: Path) -> Architecture:
+    name = unsupported_architecture(directory)
     if name is not None:
         classes = ", ".join(name for entry in ARCHITECTURES.values() for name in entry.classes)
         raise RunError(
@@ -158,7 +155,7 @@ def _architecture(description: Any, directory: Path) -> Architecture:
             remedy="open it with `transformers` and record its attention with "
             "heedful.record(model), or use `heedful heads` and `heedful record`",
         )
-    return ARCHITECTURES[str(entries["model_type"])]
+    return ARCHITECTURES[str(description["model_type"])]
 
 
 def _set_parameters(
