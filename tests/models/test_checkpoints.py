@@ -226,12 +226,6 @@ def sharded(saved, tmp_path):
     return tmp_path / "sharded"
 
 
-def test_shards(saved, sharded):
-    single, shards = load_model(saved[1]), load_model(sharded)
-    for name, parameter in parameters_of(single).items():
-        assert torch.equal(parameter, parameters_of(shards)[name])
-
-
 @pytest.mark.parametrize("end", [None, -100], ids=["missing", "truncated"])
 def test_an_error_names_a_damaged_shard(end, sharded):
     shard = sorted(sharded.glob("*.safetensors"))[1]
@@ -336,8 +330,9 @@ def test_pickles_are_read_only_if_allowed(is_zip, shards, saved, tmp_path):
 def test_only_tensors_are_read_from_pickles(content, saved, tmp_path, capsys):
     shutil.copy(saved[1] / "config.json", tmp_path)
     torch.save(content, tmp_path / "pytorch_model.bin")
-    with pytest.raises(RunError, match=r"pytorch_model.bin"):
+    with pytest.raises(RunError, match=r"pytorch_model.bin") as error:
         load_model(tmp_path, allow_pickle=True)
+    assert "weights_only" not in str(error.value)  # torch's advice, which would run the code
     assert "this code ran" not in capsys.readouterr().out
 
 

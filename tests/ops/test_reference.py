@@ -9,9 +9,6 @@ import heedful
 from heedful.ops.reference import (
     attention_in_loops,
     attention_in_products,
-    attention_scores,
-    by_sum,
-    context_vector,
     dot_product,
     masked_softmax,
     renormalized_softmax,
@@ -54,16 +51,6 @@ def assert_printed(got, printed):
     torch.testing.assert_close(got, torch.tensor(printed).double(), atol=1e-6, rtol=0)
 
 
-def test_document_002_for_one_word():
-    scores = attention_scores(WORDS[1], WORDS)
-    assert_printed(scores, SCORES[1])
-    assert_printed(by_sum(scores), BY_SUM)
-    assert_printed(by_sum(scores).sum(), 1.0)
-    assert_printed(softmax(scores), WEIGHTS[1])
-    assert_printed(softmax(scores).sum(), 1.0)
-    assert_printed(context_vector(softmax(scores), WORDS), CONTEXT[1])
-
-
 @pytest.mark.parametrize("words", [WORDS, WORDS.numpy()], ids=["tensors", "arrays"])
 def test_document_002_for_all_words(words):
     steps = heedful.steps(words, words, words, scale=1.0)
@@ -83,16 +70,6 @@ def test_document_002_for_all_words(words):
 def test_softmax_equals_scipy(scores):
     got = softmax(torch.tensor(scores, dtype=torch.float64))
     np.testing.assert_allclose(got, scipy.special.softmax(scores), atol=1e-12)
-
-
-def test_division_by_the_sum_fails_for_negative_scores():
-    opposite = torch.tensor([3.0, -1.0, -1.9])
-    assert by_sum(opposite).max() > 1.0
-    assert by_sum(opposite).min() < 0.0
-    assert by_sum(torch.tensor([2.0, -2.0])).isinf().all()
-    for scores in (opposite, torch.tensor([2.0, -2.0]), torch.tensor([1e4, -1e4])):
-        assert (softmax(scores) >= 0).all()
-        assert softmax(scores).sum() == pytest.approx(1.0)
 
 
 @given(st.integers(1, 7), st.integers(1, 7), st.integers(0, 1000))
