@@ -164,11 +164,3 @@ def test_learned_pieces_are_used():
 def test_invalid_training_and_vocabularies_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()
-
-
-def test_an_added_token_for_unknown_words_is_not_enough():
-    """It must be in the vocabulary: the library would fail at the first unknown word."""
-    content = json.loads(WordPieceTokenizer.train([TEXT], 190)._library.to_str())
-    del content["model"]["vocab"]["[UNK]"]
-    with pytest.raises(ArgumentError, match=r"a vocabulary without \[UNK\]"):
-        WordPieceTokenizer(tokenizers.Tokenizer.from_str(json.dumps(content)))
