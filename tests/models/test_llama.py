@@ -240,7 +240,6 @@ def test_errors_name_unsupported_settings(description, words, tmp_path):
     [
         ({"rope_scaling": {"rope_type": "linear"}}, "no 'factor'"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, "no 'low_freq_factor'"),
-        ({"rope_scaling": LLAMA3 | {"high_freq_factor": 0.5}}, "more than low_frequency"),
         ({"rope_scaling": LLAMA3 | {"factor": 0.5}}, "factor = 0.5; expected at least 1"),
         ({"num_hidden_layers": "3"}, "does not describe a model"),
         ({"rope_scaling": [1]}, "does not describe a model"),

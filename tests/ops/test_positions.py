@@ -89,7 +89,6 @@ def test_alibi_equals_its_formula_aligned_bottom_right(heads, queries, keys):
         lambda: RotaryScaling(kind="yarn", factor=2.0),
         lambda: RotaryScaling(kind="linear", factor=0.9),
         lambda: RotaryScaling(kind="llama3", factor=2.0),
-        lambda: RotaryScaling(kind="llama3", factor=2.0, original_context=9, high_frequency=1.0),
         lambda: sinusoidal(3, 0),
         lambda: sinusoidal(3, 7),
         lambda: alibi(0, 3, 3),

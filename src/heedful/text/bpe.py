@@ -62,21 +62,15 @@ class BPETokenizer(LibraryTokenizer):
         from tokenizers.decoders import ByteLevel
         from tokenizers.models import BPE
 
-        if not isinstance(library.model, BPE) or not isinstance(library.decoder, ByteLevel):
+        byte_of = {char: byte for byte, char in enumerate(_byte_alphabet())}
+        is_bytes = isinstance(library.model, BPE) and isinstance(library.decoder, ByteLevel)
+        if not is_bytes or {*"".join(library.get_vocab(with_added_tokens=False))} - {*byte_of}:
             raise ArgumentError(
                 f"a tokenizer of the kind {type(library.model).__name__}",
-                expected="byte-level BPE",
+                expected="byte-level BPE, with tokens in the byte alphabet of GPT-2",
                 remedy="train a tokenizer with `heedful train`",
             )
-        byte_of = {char: byte for byte, char in enumerate(_byte_alphabet())}
-        try:
-            super().__init__(library, lambda name: bytes(byte_of[char] for char in name))
-        except KeyError as error:
-            raise ArgumentError(
-                f"a token with the character {error}",
-                expected="tokens in the byte alphabet of GPT-2",
-                remedy="train a tokenizer with `heedful train`",
-            ) from None
+        super().__init__(library, lambda name: bytes(byte_of[char] for char in name))
         self._tiktoken = _tiktoken_equivalent(library, self._table)
 
     @classmethod

@@ -59,9 +59,11 @@ class WordPieceTokenizer(LibraryTokenizer):
         tokens = {**NAMES, **(names or {})}
         ids = {role: library.token_to_id(token) for role, token in tokens.items()}
         missing = [tokens[role] for role in REQUIRED if ids[role] is None]
+        if library.model.unk_token not in library.get_vocab(with_added_tokens=False):
+            missing.append(library.model.unk_token)  # encoding fails if it is only an added token
         if missing:
             raise ArgumentError(
-                f"a vocabulary without {', '.join(missing)}",
+                f"a vocabulary without {', '.join(dict.fromkeys(missing))}",
                 expected="BERT's special tokens",
                 cause="the vocabulary of another model, or only a part of it",
             )
