@@ -18,7 +18,6 @@ from heedful.text.example_texts import EMBEDDINGS
 
 # Document 002 (after Raschka) prints these numbers for "Your journey starts with one step"
 WORDS = torch.tensor(EMBEDDINGS)
-BY_SUM = [0.1455, 0.2278, 0.2249, 0.1285, 0.1077, 0.1656]  # of the second word
 SCORES = [
     [0.9995, 0.9544, 0.9422, 0.4753, 0.4576, 0.6310],
     [0.9544, 1.4950, 1.4754, 0.8434, 0.7070, 1.0865],
