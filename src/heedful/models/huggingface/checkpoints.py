@@ -90,8 +90,17 @@ def _open(
     directory: Path, allow_pickle: bool, verify: bool = False
 ) -> tuple[Architecture, Any, dict[str, Tensor]]:
     """Return a checkpoint's architecture, its configuration, and its memory-mapped tensors."""
+    name = unsupported_architecture(directory)
+    if name is not None:
+        classes = ", ".join(name for entry in ARCHITECTURES.values() for name in entry.classes)
+        raise RunError(
+            f"{directory} holds a model of the architecture {name}",
+            expected=f"one of heedful's: {classes}",
+            remedy="open it with `transformers` and record its attention with "
+            "heedful.record(model), or use `heedful heads` and `heedful record`",
+        )
     description = read_json(directory / "config.json")
-    architecture = _architecture(description, directory)
+    architecture = ARCHITECTURES[str(description["model_type"])]
     has_weights = any(
         file for name in ("*.safetensors", "pytorch*.bin") for file in directory.glob(name)
     )
@@ -143,19 +152,6 @@ def unsupported_architecture(directory: Path) -> str | None:
         return unsupported_config(description)
     except (TypeError, ValueError, KeyError) as error:
         raise _config_error(directory, error) from error
-
-
-def _architecture(description: Mapping[str, Any], directory: Path) -> Architecture:
-    name = unsupported_architecture(directory)
-    if name is not None:
-        classes = ", ".join(name for entry in ARCHITECTURES.values() for name in entry.classes)
-        raise RunError(
-            f"{directory} holds a model of the architecture {name}",
-            expected=f"one of heedful's: {classes}",
-            remedy="open it with `transformers` and record its attention with "
-            "heedful.record(model), or use `heedful heads` and `heedful record`",
-        )
-    return ARCHITECTURES[str(description["model_type"])]
 
 
 def _set_parameters(
