@@ -1,11 +1,18 @@
-"""The choice of the dtype for matrix products."""
+"""The choice of a device, and of the dtype for matrix products."""
 
 import pytest
 import torch
 
-from heedful.device import choose_matmul_dtype
+from heedful.device import choose_device, choose_matmul_dtype
+from heedful.errors import ArgumentError
 
 CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", ["meta", "cuda:99", "abacus"])
+def test_a_device_that_this_machine_lacks_is_refused(name):
+    with pytest.raises(ArgumentError, match=f"device '{name}' for process 3"):
+        choose_device(name, 3)
 
 
 @pytest.mark.parametrize(
