@@ -1,11 +1,18 @@
-"""The choice of the dtype for matrix products."""
+"""The choice of a device, and of the dtype for matrix products."""
 
 import pytest
 import torch
 
-from heedful.device import choose_matmul_dtype
+from heedful.device import choose_device, choose_matmul_dtype
+from heedful.errors import ArgumentError
 
 CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", ["meta", "cuda:99", "abacus"])
+def test_a_device_that_this_machine_lacks_is_refused(name):
+    with pytest.raises(ArgumentError, match=f"device '{name}' for process 3"):
+        choose_device(name, 3)
 
 
 @pytest.mark.parametrize(
@@ -24,9 +31,7 @@ def test_auto_is_bfloat16_on_cpus_with_instructions_for_it(capabilities, expecte
     assert choose_matmul_dtype("bfloat16", CPU) == torch.bfloat16
 
 
-def test_auto_is_float32_if_torch_does_not_report_support(monkeypatch):
-    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-    assert choose_matmul_dtype("auto", CPU) == torch.float32
+def test_auto_is_float32_on_other_devices():
     assert choose_matmul_dtype("auto", torch.device("mps")) == torch.float32
 
 

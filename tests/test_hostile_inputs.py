@@ -10,6 +10,7 @@ import pytest
 import safetensors.torch
 import torch
 from command_checks import refused
+from job_errors import Panic
 
 from heedful.cli.main import run
 from heedful.errors import HeedfulError, TextError
@@ -28,7 +29,6 @@ from heedful.models import (
     write_model_config,
 )
 from heedful.models.directory import meta_model
-from heedful.models.huggingface import tensor_files
 from heedful.models.size import check_layers
 from heedful.recorder import record
 from heedful.recording import load
@@ -170,28 +170,10 @@ def test_tokenizer_files_that_grow_are_refused(tmp_path):
             load_tokenizer(path)
 
 
-class Panic(BaseException):
-    """An error like that of a panic in Rust, which is not an `Exception`."""
-
-
 @pytest.mark.parametrize("error", [Panic("retry-limit"), ValueError("backtracking")])
 def test_errors_of_tokenizer_libraries_are_about_the_text(error):
     with pytest.raises(TextError, match=str(error)), encoding_errors():
         raise error
-
-
-class Code:
-    def __reduce__(self):
-        return os.system, ("exit 1",)
-
-
-def test_a_refused_pickle_has_none_of_torchs_advice(tmp_path):
-    path = tmp_path / "pytorch_model.bin"
-    for content in ({"a": Code()}, {"a": tmp_path}):
-        torch.save(content, path)
-        with pytest.raises(HeedfulError, match="never runs") as error:
-            tensor_files.mapped_tensors(tmp_path, allow_pickle=True)
-        assert "weights_only" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["n" * 300, os.fsdecode(b"\xff")])

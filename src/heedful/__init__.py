@@ -6,7 +6,7 @@ Importing heedful is fast: the first use of a public name imports the name's mod
 from typing import TYPE_CHECKING
 
 from heedful import errors
-from heedful.lazy_imports import lazy_exports, register_function
+from heedful.lazy_imports import lazy_exports
 
 if TYPE_CHECKING:
     from heedful.loaded import open_model as open
@@ -33,8 +33,6 @@ __all__ = [
 ]
 
 __getattr__, _ = lazy_exports(__name__)
-# Displays a recording in a notebook: as a table, and as the explorer's page
-register_function("in a notebook", "heedful.views.notebook.display", "bundle")
 
 
 def __dir__() -> list[str]:

@@ -25,23 +25,19 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "mps" if is_mps else "cpu"
     try:
         device = torch.device(name)
-    except RuntimeError:
-        device = None
-    if local_rank and device is not None and device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", local_rank)
-    available = device is not None and (
-        device.type == "cpu"
-        or (device.type == "cuda" and (device.index or 0) < torch.cuda.device_count())
-        or (device.type == "mps" and torch.backends.mps.is_available())
-    )
-    if device is None or not available:
+        if local_rank and device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", local_rank)
+        torch.empty(0, device=device)  # raises an error if this machine lacks the device
+        if device.type not in ("cpu", "cuda", "mps"):
+            raise RuntimeError(f"{device.type} is not supported")
+    except (RuntimeError, AssertionError) as error:
         process = f" for process {local_rank} of this machine" if local_rank else ""
         raise ArgumentError(
             f"device {name!r}{process}",
             expected="auto, cpu, or a cuda or mps device that torch can use",
             cause="this build of torch does not support it, or the machine has no such device",
             remedy='"auto" chooses the best device of this machine',
-        )
+        ) from error
     return device
 
 
@@ -49,7 +45,6 @@ def choose_matmul_dtype(name: str, device: torch.device) -> torch.dtype:
     """Return a dtype for matrix products; "auto" chooses bfloat16 where that is faster.
 
     bfloat16 is faster on GPUs whose tensor cores support it, and on CPUs with AVX-512 BF16 or AMX.
-    torch reports these features of a CPU since version 2.10.
 
     >>> choose_matmul_dtype("float32", torch.device("cpu"))
     torch.float32
@@ -61,7 +56,7 @@ def choose_matmul_dtype(name: str, device: torch.device) -> torch.dtype:
 def _multiplies_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type != "cpu" or not hasattr(torch.cpu, "get_capabilities"):
+    if device.type != "cpu":
         return False
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))

@@ -65,3 +65,20 @@ class RunError(HeedfulError, ValueError):
 
 class SaveError(HeedfulError, OSError):
     """A file that could not be written; its earlier version is intact."""
+
+
+def valid_unicode(text: str) -> str:
+    """Return the text; raise a `TextError` if UTF-8 cannot encode it.
+
+    Lone surrogates come from a command line or a file that is not UTF-8.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise TextError(
+            f"the character {text[error.start]!r} at position {error.start}",
+            expected="text that UTF-8 can encode",
+            cause="bytes in another encoding",
+            remedy="convert the text to UTF-8",
+        ) from None
+    return text

@@ -11,26 +11,17 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
-_FUNCTIONS: dict[str, tuple[str, str]] = {}
 
+def import_name(module: str, name: str) -> Any:
+    """Import a module now, and return one of its names.
 
-def register_function(name: str, module: str, function: str) -> None:
-    """Register a function of a higher floor under a name, for calls from a lower floor.
+    A module imports only from lower floors (see CONTRIBUTING.md); in this way, it can call a
+    function of a higher floor.
 
-    Modules import only from lower floors (see CONTRIBUTING.md), so the caller cannot import it.
-    """
-    _FUNCTIONS[name] = module, function
-
-
-def registered_function(name: str) -> Callable[..., Any]:
-    """Return the function registered under a name, and import its module now.
-
-    >>> register_function("turn", "math", "tau")
-    >>> registered_function("turn") > 6
+    >>> import_name("math", "tau") > 6
     True
     """
-    module, function = _FUNCTIONS[name]
-    return getattr(importlib.import_module(module), function)
+    return getattr(importlib.import_module(module), name)
 
 
 def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -63,7 +54,6 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
     def get(name: str) -> Any:
         if name not in sources:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module, attribute = sources[name]
-        return getattr(importlib.import_module(module), attribute)
+        return import_name(*sources[name])
 
     return get, lambda: sorted(sources)

@@ -273,8 +273,6 @@ def _store_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if isinstance(error, HeedfulError):
-            raise
         raise HeedfulError(
             f"the processes cannot reach each other at {_address()} ({str(error).splitlines()[0]})",
             cause="a process did not start or has ended, a wrong address, or a firewall",
@@ -298,8 +296,7 @@ def _is_network_error(error: BaseException) -> bool:
     """Return whether an error comes from a lost connection or a timeout."""
     import torch.distributed as dist
 
-    if not isinstance(error, RuntimeError) or isinstance(error, HeedfulError):
-        return False
-    return isinstance(error, dist.DistError) or any(
-        word in str(error).lower() for word in ("gloo", "nccl", "connection", "timed out")
+    words = ("gloo", "nccl", "connection", "timed out")
+    return isinstance(error, dist.DistError) or (
+        isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
     )

@@ -44,17 +44,10 @@ class RotaryScaling(Configuration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.kind != "llama3":
-            return
-        if self.original_context is None:
+        if self.kind == "llama3" and self.original_context is None:
             raise ArgumentError(
                 "rotary scaling of the kind llama3 without original_context",
                 expected="the context length before the extension, in tokens",
-            )
-        if self.high_frequency <= self.low_frequency:
-            raise ArgumentError(
-                f"high_frequency = {self.high_frequency}",
-                expected=f"more than low_frequency = {self.low_frequency}",
             )
 
     def scale(self, frequencies: Tensor) -> Tensor:

@@ -54,11 +54,9 @@ def is_reporter() -> bool:
 
 def error_prefix() -> str:
     """Return the start of an error message that names this process; empty for rank 0."""
-    try:
-        process = started()
-    except ArgumentError:  # the caller is printing this error
+    if is_reporter():
         return ""
-    return "" if process.is_first else f"process {process.rank} of {process.size}: "
+    return f"process {os.environ['RANK']} of {os.environ['WORLD_SIZE']}: "
 
 
 def record_error(error: BaseException) -> None:

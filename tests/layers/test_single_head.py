@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from heedful.errors import ArgumentError
 from heedful.layers import CausalAttention, SelfAttention, SimpleSelfAttention
-from heedful.text.example_texts import EMBEDDINGS
 
 LAYERS = {
     "simple": lambda width, inner: SimpleSelfAttention(),
@@ -59,33 +58,6 @@ def test_gradients(kind):
     layer = LAYERS[kind](5, 3).double()
     x = torch.randn(2, 7, 5, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x, *_: layer(x), (x, *layer.parameters()))
-
-
-def test_document_002():
-    """The last context vectors that document 002 (after Raschka) prints, to four decimals."""
-    context = SimpleSelfAttention()(torch.tensor(EMBEDDINGS))
-    printed = [[0.4421, 0.5931, 0.5790], [0.4419, 0.6515, 0.5683],
-               [0.4431, 0.6496, 0.5671], [0.4304, 0.6298, 0.5510],
-               [0.4671, 0.5910, 0.5266], [0.4177, 0.6503, 0.5645]]  # fmt: skip
-    np.testing.assert_allclose(context, printed, atol=5.1e-5)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_single_head_equals_torch(causal):
-    layer = SelfAttention(6, bias=True, project_back=True).double()
-    reference = torch.nn.MultiheadAttention(6, 1, batch_first=True).double()
-    parts = [getattr(layer, name) for name in ("query", "key", "value")]
-    with torch.no_grad():
-        reference.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
-        reference.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
-        reference.out_proj.load_state_dict(layer.output.state_dict())
-    x = torch.randn(2, 7, 6, dtype=torch.float64, requires_grad=True)
-    forbidden = torch.ones(7, 7, dtype=torch.bool).triu(1) if causal else None
-    outputs = [layer(x, causal=causal), reference(x, x, x, attn_mask=forbidden)[0]]
-    torch.testing.assert_close(*outputs, atol=1e-12, rtol=0)
-    direction = torch.randn_like(x)
-    gradients = [torch.autograd.grad(output, x, direction)[0] for output in outputs]
-    torch.testing.assert_close(*gradients, atol=1e-12, rtol=0)
 
 
 def test_wrong_arguments_are_refused(as_a_user):

@@ -1,6 +1,7 @@
 """Files beside a checkpoint's weights: end tokens and a missing output layer."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -57,8 +58,7 @@ def test_generation_stops_at_each_end_token(directory, capsys):
 
 
 def test_a_missing_output_layer_is_refused_unless_tied(directory, tmp_path):
-    for path in directory.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
     weights = load_file(tmp_path / "model.safetensors")
     del weights["lm_head.weight"]
     save_file(weights, tmp_path / "model.safetensors")
@@ -71,8 +71,7 @@ def test_a_missing_output_layer_is_refused_unless_tied(directory, tmp_path):
 
 
 def test_errors_of_unsupported_weights_are_short(directory, tmp_path):
-    for path in directory.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
     weights = load_file(tmp_path / "model.safetensors")
 
     def refusal(changed):
@@ -90,17 +89,6 @@ def test_errors_of_unsupported_weights_are_short(directory, tmp_path):
     }
     scales = {f"{name}_scale_inv": torch.ones(1) for name in quantised}
     assert "quantised" in refusal({**quantised, **scales})
-
-
-def test_a_gpt2_without_its_output_layer_is_refused_unless_tied(tmp_path):
-    shape = {"vocab_size": 30, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
-    config = transformers.GPT2Config(**shape, tie_word_embeddings=False)
-    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
-    weights = load_file(tmp_path / "model.safetensors")
-    del weights["lm_head.weight"]
-    save_file(weights, tmp_path / "model.safetensors")
-    with pytest.raises(RunError, match=r"missing lm_head\.weight"):
-        load_model(tmp_path)
 
 
 @pytest.mark.parametrize("eos", [[[1]], {"id": 1}, "end", None])

@@ -196,10 +196,9 @@ def test_one_training_step_gives_the_same_loss_and_gradients(tmp_path):
     assert compared == len(gradient)
 
 
-def test_mixed_dtypes_and_foreign_config_entries(edit, saved):
-    """Mixed dtypes load as the wider dtype, and foreign entries crc32 and run are not checked."""
+def test_mixed_dtypes_load_as_the_wider_one(edit):
     name = "transformer.wpe.weight"
-    directory = edit({name: torch.zeros(CONTEXT, 24, dtype=torch.float16)}, crc32="1", run="2")
+    directory = edit({name: torch.zeros(CONTEXT, 24, dtype=torch.float16)})
     assert {parameter.dtype for parameter in load_model(directory).parameters()} == {torch.float32}
     directory = edit({name: torch.zeros(CONTEXT, 24, dtype=torch.int8)})
     for dtype in (None, torch.float32):
@@ -225,12 +224,6 @@ def sharded(saved, tmp_path):
     saved[0].save_pretrained(tmp_path / "sharded", max_shard_size="20KB")
     assert len(list((tmp_path / "sharded").glob("*.safetensors"))) > 3
     return tmp_path / "sharded"
-
-
-def test_shards(saved, sharded):
-    single, shards = load_model(saved[1]), load_model(sharded)
-    for name, parameter in parameters_of(single).items():
-        assert torch.equal(parameter, parameters_of(shards)[name])
 
 
 @pytest.mark.parametrize("end", [None, -100], ids=["missing", "truncated"])
@@ -337,8 +330,9 @@ def test_pickles_are_read_only_if_allowed(is_zip, shards, saved, tmp_path):
 def test_only_tensors_are_read_from_pickles(content, saved, tmp_path, capsys):
     shutil.copy(saved[1] / "config.json", tmp_path)
     torch.save(content, tmp_path / "pytorch_model.bin")
-    with pytest.raises(RunError, match=r"pytorch_model.bin"):
+    with pytest.raises(RunError, match=r"pytorch_model.bin") as error:
         load_model(tmp_path, allow_pickle=True)
+    assert "weights_only" not in str(error.value)  # torch's advice, which would run the code
     assert "this code ran" not in capsys.readouterr().out
 
 

@@ -27,7 +27,7 @@ def write_without_sums(path, tensors, about):
     """Write a file with the header `about`, and without checksums of tensors."""
     names = sorted(tensors, key=lambda name: -tensors[name].itemsize)
     header = tensor_files._header(tensors, names, about)
-    parts = [tensor_files._bytes_of(tensors[name].contiguous()) for name in names]
+    parts = [tensor_files.bytes_of(tensors[name]) for name in names]
     path.write_bytes(header + b"".join(parts))
 
 

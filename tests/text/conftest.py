@@ -1,20 +1,9 @@
-from pathlib import Path
-
 import pytest
 import tiktoken
 
 from heedful.text import open_encoding
 
 GPT2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
-
-
-@pytest.fixture(scope="session")
-def data():
-    """The folder of texts and ranks outside the repository."""
-    folder = Path(__file__).resolve().parents[3] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("the folder ../shared/data, with the texts and cl100k's ranks, is missing")
-    return folder
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """Hugging Face tokenizer files: loaded from transformers, and exported to transformers."""
 
 import json
+import os
+import sys
 
 import pytest
 
@@ -9,6 +11,7 @@ from heedful.text import (
     BPETokenizer,
     CharacterTokenizer,
     TiktokenTokenizer,
+    UnsupportedTokenizerError,
     export_tokenizer,
     load_tokenizer,
 )
@@ -55,38 +58,15 @@ def test_a_tokenizer_that_transformers_saved(theirs, tmp_path):
     assert load_tokenizer(tmp_path / "ours").special == ours.special
 
 
-@pytest.mark.parametrize("config", [True, False], ids=["with names", "without"])
-def test_a_vocabulary_and_merges_alone(config, theirs, files, tmp_path):
-    for name in ("vocab.json", "merges.txt"):
-        (tmp_path / name).write_bytes((files / name).read_bytes())
-    if config:
-        about = {"eos_token": {"content": END}, "pad_token": "[PAD]",
-                 "added_tokens_decoder": {"301": {"content": "[PAD]"}}}  # fmt: skip
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps(about))
-    ours = load_tokenizer(tmp_path)
-    assert ours.encode(TEXT) == theirs(TEXT, add_special_tokens=False).input_ids
-    assert ours.special == ({"eos": 300, "pad": 301} if config else {})
-    assert ours.size == (302 if config else 301)
-    ours.save(tmp_path)  # now there is a tokenizer.json too
-    assert load_tokenizer(tmp_path).encode(TEXT) == ours.encode(TEXT)
-
-
-def test_a_prefix_space_is_added_if_the_checkpoint_requires_it(files, tmp_path):
-    for name in ("vocab.json", "merges.txt"):
-        (tmp_path / name).write_bytes((files / name).read_bytes())
-    (tmp_path / "tokenizer_config.json").write_text('{"add_prefix_space": true}')
-    assert load_tokenizer(tmp_path).encode("over") == load_tokenizer(files).encode(" over")
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [("vocab.json", "{"), ("merges.txt", "#version: 0.2\nq"), ("tokenizer_config.json", "[]")],
-)
-def test_damaged_files_are_refused(name, content, files, tmp_path):
-    for file in ("vocab.json", "merges.txt"):
-        (tmp_path / file).write_bytes((files / file).read_bytes())
-    (tmp_path / name).write_text(content)
-    with pytest.raises(RunError, match=r"damaged"):
+def test_special_tokens_in_a_file_of_their_own(theirs, tmp_path):
+    """As in checkpoints of transformers before version 4.34."""
+    theirs.save_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"bos_token": "lazy"}))
+    names = {"eos_token": {"content": END}, "pad_token": "[PAD]"}  # no token of the vocabulary
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(names))
+    assert load_tokenizer(tmp_path).special == {"eos": theirs.eos_token_id}
+    (tmp_path / "tokenizer_config.json").write_text("[]")
+    with pytest.raises(RunError, match="damaged"):
         load_tokenizer(tmp_path)
 
 
@@ -126,54 +106,60 @@ def test_a_tiktoken_encoding_is_refused(tiny, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-OLDER = {  # role files of older checkpoints
-    "added_tokens.json": {"<|im_end|>": 302, "<|im_start|>": 301},
-    "special_tokens_map.json": {
-        "eos_token": "<|im_end|>", "unk_token": {"content": END}, "pad_token": "[PAD]",
-        "additional_special_tokens": ["<|im_start|>"],
+ROLES = {"eos_token": "<|im_end|>", "unk_token": {"content": END},
+         "additional_special_tokens": ["<|im_start|>"]}  # fmt: skip
+OLDER = {  # files of checkpoints without a tokenizer.json
+    "gpt2": {
+        "added_tokens.json": {"<|im_end|>": 302, "<|im_start|>": 301},
+        "special_tokens_map.json": ROLES,
+        "config.json": {"model_type": "gpt2"},
     },
-    "config.json": {"model_type": "gpt2", "bos_token_id": 0, "eos_token_id": 0},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("config", [{}, {"eos_token": END}], ids=["alone", "with names"])
-def test_the_tokens_of_older_checkpoints(config, files, tmp_path):
-    for name in ("vocab.json", "merges.txt"):
-        (tmp_path / name).write_bytes((files / name).read_bytes())
-    about = {"tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer", **config}}
-    for name, content in (OLDER | about).items():
-        (tmp_path / name).write_text(json.dumps(content))
-    ours, theirs = load_tokenizer(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
-    for text in (TEXT, f"<|im_start|>user\nThe fox?<|im_end|>{END}", "<|im_start|> end"):
-        assert ours.encode(text) == theirs(text).input_ids
-    assert ours.size == 303  # transformers adds a row for [PAD], which the vocabulary lacks
-    for role in ("eos", "unk"):
-        assert ours.special[role] == getattr(theirs, f"{role}_token_id")
-
-
-def test_an_older_bert_has_added_tokens(tmp_path):
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat"]
-    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
-    files = {
-        "added_tokens.json": {"[E2]": 10, "[E1]": 9},
-        "special_tokens_map.json": {"additional_special_tokens": ["[E1]"]},
+    "bert": {
+        "added_tokens.json": {"<|im_end|>": 10, "<|im_start|>": 9},
+        "special_tokens_map.json": {"additional_special_tokens": ["<|im_start|>"]},
         "config.json": {"model_type": "bert"},
-    }
-    for name, content in files.items():
-        (tmp_path / name).write_text(json.dumps(content))
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    text = "The [E1] cats[E2] sat the[MASK]"
-    assert load_tokenizer(tmp_path).inputs(text).ids == theirs(text).input_ids
-    (tmp_path / "added_tokens.json").write_text(json.dumps({"[E1]": 19}))
-    with pytest.raises(RunError, match="id 19"):
-        load_tokenizer(tmp_path)
+    },
+}
 
 
-def test_a_special_token_that_the_vocabulary_lacks_has_no_row(files, tmp_path):
-    for name in ("vocab.json", "merges.txt"):
+@pytest.fixture(params=OLDER)
+def older(request, files, tmp_path):
+    for name in ("vocab.json", "merges.txt") if request.param == "gpt2" else ():
         (tmp_path / name).write_bytes((files / name).read_bytes())
-    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"pad_token": "[PAD]"}))
-    assert (load_tokenizer(tmp_path).size, load_tokenizer(tmp_path).special) == (301, {})
+    if request.param == "bert":
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "fox", "##s", "sat"]
+        (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    for name, content in OLDER[request.param].items():
+        (tmp_path / name).write_text(json.dumps(content))
+    return tmp_path
+
+
+def test_older_checkpoints_are_converted_by_transformers(older, tmp_path_factory):
+    ours, theirs = load_tokenizer(older), transformers.AutoTokenizer.from_pretrained(older)
+    for text in (TEXT, f"<|im_start|>user\nThe foxes?<|im_end|>{END}", "<|im_start|> end"):
+        assert ours.encode(text) == theirs(text, add_special_tokens=False).input_ids
+    assert ours.size == len(theirs)
+    roles = {name.removesuffix("_token") for name in theirs.special_tokens_map}
+    roles -= {"extra_special_tokens", "additional_special_tokens"}
+    assert ours.special == {role: getattr(theirs, f"{role}_token_id") for role in roles}
+    saved = tmp_path_factory.mktemp("saved")
+    export_tokenizer(ours, saved, context_length=19)
+    assert load_tokenizer(saved).encode(TEXT) == ours.encode(TEXT)
+
+
+def test_damaged_and_large_older_files_are_refused(older, monkeypatch):
+    for path in older.glob("vocab.*"):
+        content = path.read_bytes()
+        path.write_text("{")
+        with pytest.raises(RunError, match="damaged"):
+            load_tokenizer(older)
+        path.write_bytes(content)
+    os.truncate(older / "added_tokens.json", 10**11)
+    with pytest.raises(RunError, match="100,000,000,000"):
+        load_tokenizer(older)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(UnsupportedTokenizerError, match="pip install"):
+        load_tokenizer(older)
 
 
 def replaced(*pairs):

@@ -53,7 +53,7 @@ def test_invalid_arguments_are_refused(tiny, monkeypatch):
         (lambda: TiktokenTokenizer(tiny, np.array([], np.int64)), ArgumentError, "256"),
         (lambda: full.encode("ab\udcff"), TextError, "position 2"),
         (lambda: full.original_id(271), ArgumentError, "0 to 270"),
-        (lambda: open_encoding("o200k"), ArgumentError, r"gpt2.*cl100k_base.*o200k_base\?"),
+        (lambda: open_encoding("o200k"), ArgumentError, "expected o200k_base"),
         (lambda: open_encoding("gpt2"), TextError, "TIKTOKEN_CACHE_DIR"),
     ):
         with pytest.raises(error, match=words):

@@ -36,6 +36,7 @@ def pair(request, tmp_path_factory):
     is_uncased = request.param == "uncased"
     (directory / "vocab.txt").write_text("\n".join(words_of(is_uncased)) + "\n", "utf-8")
     (directory / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": is_uncased}))
+    (directory / "config.json").write_text('{"model_type": "bert"}')
     return transformers.BertTokenizer.from_pretrained(directory), load_tokenizer(directory)
 
 
@@ -101,15 +102,11 @@ def test_each_form_of_file(form, pair, tmp_path):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("form", ["vocab.txt", "tokenizer.json"])
-def test_settings_of_the_configuration(settings, form, tmp_path):
+def test_settings_of_the_configuration(settings, tmp_path):
     """They take precedence over a different tokenizer.json, as in transformers."""
     words = [*SPECIAL, "naive", "naïve", "Naïve", "Naive", "火车", "火", "车", "##车"]
     ids = {word: id for id, word in enumerate(words)}
-    if form == "vocab.txt":
-        (tmp_path / "vocab.txt").write_text("".join(f"{word}\n" for word in words), "utf-8")
-    else:
-        WordPieceTokenizer(wordpiece_library(ids)).save(tmp_path)
+    WordPieceTokenizer(wordpiece_library(ids)).save(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     theirs, ours = transformers.BertTokenizer.from_pretrained(tmp_path), load_tokenizer(tmp_path)
     text = "Naïve naïve 火车"
@@ -120,8 +117,9 @@ def test_special_tokens_of_other_names(tmp_path):
     words = ["<pad>", "<unk>", "<s>", "</s>", "<mask>", "red"]
     (tmp_path / "vocab.txt").write_text("\n".join(words))
     names = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
-    config = {f"{role}_token": {"content": token} for role, token in names.items()}
+    config = {f"{role}_token": token for role, token in names.items()}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     ours = load_tokenizer(tmp_path)
     assert ours.pieces(ours.inputs("Red <mask> blue").ids) == ["<s>", "red", "<mask>", "<unk>",
                                                               "</s>"]  # fmt: skip
@@ -166,11 +164,3 @@ def test_learned_pieces_are_used():
 def test_invalid_training_and_vocabularies_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()
-
-
-def test_an_added_token_for_unknown_words_is_not_enough():
-    """It must be in the vocabulary: the library would fail at the first unknown word."""
-    content = json.loads(WordPieceTokenizer.train([TEXT], 190)._library.to_str())
-    del content["model"]["vocab"]["[UNK]"]
-    with pytest.raises(ArgumentError, match=r"a vocabulary without \[UNK\]"):
-        WordPieceTokenizer(tokenizers.Tokenizer.from_str(json.dumps(content)))

@@ -27,12 +27,17 @@ def digits(checksum: int) -> str:
     return f"{checksum:08x}"
 
 
-def checksum_of(tensor: Tensor) -> int:
-    """Compute the CRC-32 of a tensor's bytes."""
+def bytes_of(tensor: Tensor) -> memoryview:
+    """Return the bytes of a tensor."""
     import torch
 
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return zlib.crc32(flat.view(torch.uint8).numpy().data)
+    return flat.view(torch.uint8).numpy().data
+
+
+def checksum_of(tensor: Tensor) -> int:
+    """Compute the CRC-32 of a tensor's bytes."""
+    return zlib.crc32(bytes_of(tensor))
 
 
 def checksum_of_file(path: Path, end: int | None = None) -> int:

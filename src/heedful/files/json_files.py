@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,20 +60,16 @@ def read_json(path: Path) -> Any:
         raise read_error(path, error) from error
 
 
-def read_checked_json(path: Path, is_heedful: Callable[[Any], bool] = lambda value: True) -> Any:
+def read_checked_json(path: Path) -> Any:
     """Read JSON, compare the checksum of `write_checked_json`, and return the other entries.
 
     A file without a checksum is accepted without a check.
-
-    Args:
-        path: the file.
-        is_heedful: returns whether heedful wrote this content; only such content is checked.
 
     Raises:
         RunError: the file is missing or damaged.
     """
     value = read_json(path)
-    if not isinstance(value, dict) or CHECKSUM not in value or not is_heedful(value):
+    if not isinstance(value, dict) or CHECKSUM not in value:
         return value
     if value.pop(CHECKSUM) != _checksum(value):
         raise RunError(

@@ -44,12 +44,12 @@ def is_heedful_config(description: Any) -> bool:
 
 
 def read_config(directory: Path) -> Any:
-    """Read the `config.json` of a model; if heedful wrote it, compare its checksum.
+    """Read the `config.json` of a model, and compare its checksum, if it has one.
 
     Raises:
         RunError: the file is missing or damaged.
     """
-    return read_checked_json(directory / CONFIG, is_heedful_config)
+    return read_checked_json(directory / CONFIG)
 
 
 def config_entry(directory: Path, entry: str) -> str | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.errors import RunError, SaveError
 from heedful.files.atomic import atomic_write, read_error
-from heedful.files.checksums import Checksums, checksum_of
+from heedful.files.checksums import Checksums, bytes_of, checksum_of
 from heedful.files.small_files import parse_json
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
         names = sorted(dense, key=lambda name: (-dense[name].itemsize, name))
         file.write(_header(dense, names, {**about, SUMS: sums}))
         for name in names:
-            file.write(_bytes_of(dense[name]))
+            file.write(bytes_of(dense[name]))
 
 
 def _header(tensors: Mapping[str, Tensor], names: list[str], about: Mapping[str, Any]) -> bytes:
@@ -66,14 +66,8 @@ def _header(tensors: Mapping[str, Tensor], names: list[str], about: Mapping[str,
     content = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     content += b" " * (-len(content) % 8)
     content = len(content).to_bytes(8, "little") + content
-    start = content.index(b'"header_crc32":"') + len(b'"header_crc32":"')
-    return content[:start] + b"%08x" % zlib.crc32(content) + content[start + 8 :]
-
-
-def _bytes_of(tensor: Tensor) -> memoryview:
-    import torch
-
-    return tensor.cpu().reshape(-1).view(torch.uint8).numpy().data
+    checksum = b"%08x" % zlib.crc32(content)
+    return content.replace(b'"header_crc32":"00000000', b'"header_crc32":"' + checksum, 1)
 
 
 def load_tensors(path: Path, remedy: str = RESTORE) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from heedful.errors import HeedfulError, RunError
+from heedful.errors import HeedfulError, RunError, valid_unicode
 from heedful.files import read_json
 from heedful.loaded.loaded_model import LoadedModel, ModelInputs
 from heedful.loaded.truncation import check_length, check_not_empty, room_for_text
@@ -20,7 +20,6 @@ from heedful.models.huggingface.tensor_files import is_refusal, pickle_error
 from heedful.models.size import check_layers
 from heedful.text.library_tokenizer import Span
 from heedful.text.loading import check_growth
-from heedful.text.tokenizer import valid_unicode
 from heedful.token_names import piece
 
 MAX_TARGET = 64  # maximum number of tokens in a generated target

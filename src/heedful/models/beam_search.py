@@ -99,7 +99,10 @@ class _Beams:
         active = torch.tensor([K - len(targets) for targets in self.finished], device=beams.device)
         is_active = torch.arange(K, device=beams.device) < active[:, None]
         is_end = is_active & (tokens == self.model.config.end) & ~best.values.isneginf()
-        self._finish(best.values, rows.view_as(beams), is_end)
+        for b, k in is_end.nonzero().tolist():
+            value, ids = float(best.values[b, k]), self.targets[rows[b * K + k], 1:].tolist()
+            score = value / self.search.penalty(len(ids) + 1)
+            self.finished[b].append(Translation(ids, value, score, True))
         is_beaten = best.values / self.search.penalty(self.max_length) <= self._best_scores()
         is_dropped = ~is_active | is_end | is_beaten
         self.log_probabilities = best.values.masked_fill(is_dropped, -math.inf)
@@ -121,12 +124,6 @@ class _Beams:
         log_probabilities = check_logits(self.model.head(states[-1][:, -1])).log_softmax(-1)
         log_probabilities[:, self.model.config.begin] = -math.inf
         return log_probabilities
-
-    def _finish(self, values: Tensor, rows: Tensor, is_end: Tensor) -> None:
-        for b, k in is_end.nonzero().tolist():
-            value, ids = float(values[b, k]), self.targets[rows[b, k], 1:].tolist()
-            score = value / self.search.penalty(len(ids) + 1)
-            self.finished[b].append(Translation(ids, value, score, True))
 
     def _unfinished(self, source: int) -> list[Translation]:
         K = self.search.beams

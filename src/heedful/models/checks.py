@@ -61,6 +61,13 @@ def check_keep(keep: Tensor, ids: Tensor, *, start: int = 0, name: str = "keep")
         )
 
 
+def positions_of(ids: Tensor, start: int, keep: Tensor | None) -> slice | Tensor:
+    """Return the positions of new tokens: a slice; with `keep`, (B, N), not counting padding."""
+    if keep is None:
+        return slice(start, start + ids.shape[1])
+    return (keep.cumsum(-1) - 1).clamp(min=0)[:, start:]
+
+
 def check_logits(logits: Tensor) -> Tensor:
     """Return logits as float32, of which −∞ is allowed; raise a `RunError` for NaN and ∞."""
     logits = logits.float()

@@ -93,22 +93,23 @@ divides the width; try 6 heads
         super().__post_init__()
         check_heads(self.width, self.heads, self.kv_heads or self.heads, self.head_width)
         if self.positions != "learned":
-            self._check_even()
+            is_rotary = self.positions == "rotary"
+            _check_even(self.width_of_heads if is_rotary else self.width, per_head=is_rotary)
 
     @property
     def width_of_heads(self) -> int:
         """Numbers in each head's query, key and value."""
         return self.head_width or self.width // self.heads
 
-    def _check_even(self) -> None:
-        width = self.width if self.positions == "sinusoidal" else self.width_of_heads
-        if width % 2:
-            raise ArgumentError(
-                f"positions = {self.positions!r} with a width of {width}",
-                expected="an even width" + (" per head" if self.positions == "rotary" else ""),
-                cause="sines and cosines come in pairs",
-                remedy="change width or heads",
-            )
+
+def _check_even(width: int, per_head: bool = False) -> None:
+    if width % 2:
+        raise ArgumentError(
+            f"a width of {width}{' per head' * per_head}",
+            expected="an even width" + " per head" * per_head,
+            cause="the sines and cosines of positions come in pairs",
+            remedy="change width or heads",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,12 +199,7 @@ class Seq2SeqConfig(Configuration):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_heads(self.width, self.heads, self.heads, None)
-        if self.width % 2:
-            raise ArgumentError(
-                f"a width of {self.width}",
-                expected="an even width",
-                cause="the sines and cosines of positions come in pairs",
-            )
+        _check_even(self.width)
 
     @property
     def begin(self) -> int:

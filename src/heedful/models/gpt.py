@@ -22,7 +22,7 @@ from heedful.layers import (
     ShortConvolution,
     feed_forward,
 )
-from heedful.models.checks import check_ids, check_keep
+from heedful.models.checks import check_ids, check_keep, positions_of
 from heedful.models.configurations import GPTConfig
 from heedful.ops import Steps
 from heedful.ops.masks import Mask, Padding, Window
@@ -95,7 +95,9 @@ class GPT(nn.Module):
         """Compute hidden states only; generation needs no logits but those of the last token."""
         start = cache.length if cache is not None else 0
         check_ids(ids, self.config.vocabulary, self.config.context_length, start=start)
-        x, angles = self._embed(ids, self._positions(ids, start, keep), keep, cache)
+        if keep is not None:
+            check_keep(keep, ids, start=start)
+        x, angles = self._embed(ids, positions_of(ids, start, keep), keep, cache)
         states, mask = [x], self.mask(keep)
         for i, block in enumerate(self.blocks):
             x = block(
@@ -145,13 +147,6 @@ class GPT(nn.Module):
             dtype=weight.dtype,
             device=weight.device,
         )
-
-    def _positions(self, ids: Tensor, start: int, keep: Tensor | None) -> slice | Tensor:
-        """Return the tokens' positions: a slice; with `keep`, (B, N), not counting padding."""
-        if keep is None:
-            return slice(start, start + ids.shape[1])
-        check_keep(keep, ids, start=start)
-        return (keep.cumsum(-1) - 1).clamp(min=0)[:, start:]
 
     def _embed(
         self,

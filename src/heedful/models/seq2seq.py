@@ -22,7 +22,7 @@ from heedful.layers import (
     PreNormDecoderBlock,
     feed_forward,
 )
-from heedful.models.checks import check_ids, check_keep
+from heedful.models.checks import check_ids, check_keep, positions_of
 from heedful.models.configurations import Seq2SeqConfig
 from heedful.ops.masks import Padding
 from heedful.ops.positions import sinusoidal
@@ -190,10 +190,8 @@ class Seq2Seq(nn.Module):
         if keep is not None:
             check_keep(keep, ids, start=start, name=f"{name}_keep")
         x = math.sqrt(self.config.width) * table(ids)
-        if keep is None:
-            return self.dropout(x + self.positions[start : start + ids.shape[1]].to(x.dtype)), None
-        indices = (keep.cumsum(-1) - 1).clamp(min=0)[:, start:]
-        return self.dropout(x + self.positions[indices].to(x.dtype)), Padding(keep)
+        x = self.dropout(x + self.positions[positions_of(ids, start, keep)].to(x.dtype))
+        return x, None if keep is None else Padding(keep)
 
     @torch.no_grad()
     def _initialize(self) -> None:

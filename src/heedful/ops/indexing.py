@@ -95,17 +95,11 @@ def as_boolean(name: str, table: object) -> Tensor:
     """
     if isinstance(table, np.ndarray) and table.dtype == np.bool_:
         table = torch.from_numpy(table.copy())
-    if not isinstance(table, Tensor | np.ndarray):
-        raise ArgumentError(
-            f"{name} mask of type {type(table).__name__}",
-            expected="a boolean tensor or NumPy array, True = may attend",
-            remedy="torch.as_tensor converts a list",
-        )
     if not isinstance(table, Tensor) or table.dtype != torch.bool:
         raise ArgumentError(
-            f"{name} mask of type {table.dtype}",
-            expected="torch.bool or NumPy's bool, True = may attend",
-            cause="an additive mask",
+            f"{name} mask of type {getattr(table, 'dtype', type(table).__name__)}",
+            expected="a tensor of torch.bool or a NumPy array of bool, True = may attend",
+            cause="an additive mask, or a list",
             remedy="pass additive values as bias=; if 1 means attend, pass mask != 0",
         )
     if table.ndim == 0:

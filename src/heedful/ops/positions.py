@@ -33,8 +33,6 @@ def sinusoidal(tokens: int, width: int, base: float = 10_000.0) -> Float[Tensor,
     tensor([[0.0000, 1.0000, 0.0000, 1.0000],
             [0.8415, 0.5403, 0.0100, 0.9999]])
     """
-    if tokens < 0:
-        raise ArgumentError(f"{tokens} tokens", expected="0 or more")
     angles = _angles(torch.arange(tokens, device="cpu"), width, base)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
 
@@ -129,8 +127,6 @@ def alibi(heads: int, queries: int, keys: int) -> Float[Tensor, "heads queries k
     tensor([[-1.0000, -0.5000,  0.0000, -0.5000],
             [-1.5000, -1.0000, -0.5000,  0.0000]])
     """
-    if min(queries, keys) < 0:
-        raise ArgumentError(f"{queries} queries and {keys} keys", expected="numbers of tokens")
     position = torch.arange(queries)[:, None] + keys - queries
     return alibi_slopes(heads)[:, None, None] * -(position - torch.arange(keys)).abs()
 

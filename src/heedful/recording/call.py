@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
-from heedful.lazy_imports import registered_function
+from heedful.lazy_imports import import_name
 from heedful.ops import statistics
 from heedful.ops.heatmap import check_region, heatmap, pooled
 from heedful.ops.indexing import ALL, Index, indices
@@ -71,7 +71,7 @@ class Call(CallRows):
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         """Return the explorer's page, opened at this call, for notebooks that can show it."""
-        return registered_function("in a notebook")(self)
+        return import_name("heedful.views.notebook.display", "bundle")(self)
 
     @property
     def is_cross(self) -> bool:

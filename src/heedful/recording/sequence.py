@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from heedful.configuration import nearest
 from heedful.errors import ArgumentError, RunError
-from heedful.lazy_imports import registered_function
+from heedful.lazy_imports import import_name
 from heedful.ops.rollout import rollout
 from heedful.recording import generation
 from heedful.recording.call import Call
@@ -314,7 +314,7 @@ class Sequence:
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         """Return the explorer's page, for notebooks that can show it."""
-        return registered_function("in a notebook")(self)
+        return import_name("heedful.views.notebook.display", "bundle")(self)
 
     def _position(self) -> list[str]:
         """Return notes such as "text 0 of 2", if the batch has several texts or parts of texts."""

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, valid_unicode
 from heedful.text.library_tokenizer import LibraryTokenizer
 from heedful.text.sources import MAX_WORD, split_text
 from heedful.text.tiktoken_encoding import original_ids
-from heedful.text.tokenizer import check_vocabulary, valid_unicode
+from heedful.text.tokenizer import check_vocabulary
 
 if TYPE_CHECKING:
     import tiktoken
@@ -62,21 +62,15 @@ class BPETokenizer(LibraryTokenizer):
         from tokenizers.decoders import ByteLevel
         from tokenizers.models import BPE
 
-        if not isinstance(library.model, BPE) or not isinstance(library.decoder, ByteLevel):
+        byte_of = {char: byte for byte, char in enumerate(_byte_alphabet())}
+        is_bytes = isinstance(library.model, BPE) and isinstance(library.decoder, ByteLevel)
+        if not is_bytes or {*"".join(library.get_vocab(with_added_tokens=False))} - {*byte_of}:
             raise ArgumentError(
                 f"a tokenizer of the kind {type(library.model).__name__}",
-                expected="byte-level BPE",
+                expected="byte-level BPE, with tokens in the byte alphabet of GPT-2",
                 remedy="train a tokenizer with `heedful train`",
             )
-        byte_of = {char: byte for byte, char in enumerate(_byte_alphabet())}
-        try:
-            super().__init__(library, lambda name: bytes(byte_of[char] for char in name))
-        except KeyError as error:
-            raise ArgumentError(
-                f"a token with the character {error}",
-                expected="tokens in the byte alphabet of GPT-2",
-                remedy="train a tokenizer with `heedful train`",
-            ) from None
+        super().__init__(library, lambda name: bytes(byte_of[char] for char in name))
         self._tiktoken = _tiktoken_equivalent(library, self._table)
 
     @classmethod
@@ -122,11 +116,12 @@ class RobertaTokenizer(BPETokenizer):
     """Byte-level BPE that adds special tokens around a text or a pair, as RoBERTa and BERT need.
 
     Source: Liu et al. 2019, *RoBERTa* (arXiv:1907.11692). The tokenizer's file defines the special
-    tokens and their places. Any that it lacks are RoBERTa's, if in the vocabulary: <s> text </s> or
-    <s> text </s></s> second </s>. Special tokens in a text, such as <mask>, are recognised.
+    tokens and their places, such as <s> text </s> or <s> text </s></s> second </s>. If it does not
+    say which of them is <mask>, <pad> and so on, the names are RoBERTa's. Special tokens in a text,
+    such as <mask>, are recognised.
 
     Args:
-        bare: a tokenizer from `load_tokenizer`, without special tokens around texts; it is copied.
+        bare: a tokenizer from `load_tokenizer`.
 
     >>> bare = BPETokenizer.train(["low lower lowest " * 9], vocabulary=262)
     >>> tokenizer = RobertaTokenizer(bare)
@@ -135,23 +130,10 @@ class RobertaTokenizer(BPETokenizer):
     """
 
     def __init__(self, bare: BPETokenizer) -> None:
-        library = type(bare._library).from_str(bare._library.to_str())
-        ids = {role: library.token_to_id(token) for role, token in ROBERTA.items()}
+        super().__init__(bare._library)
+        ids = {role: bare._library.token_to_id(token) for role, token in ROBERTA.items()}
         defaults = {role: id for role, id in ids.items() if id is not None}
         self.special = {**defaults, **bare.special}
-        names = {role: str(library.id_to_token(id)) for role, id in self.special.items()}
-        added = library.get_added_tokens_decoder()
-        # tokens that the file adds keep their settings, such as whether they absorb a space
-        library.add_special_tokens(
-            [names[role] for role, id in self.special.items() if id not in added]
-        )
-        super().__init__(library)
-        self._tiktoken = None  # tiktoken would encode special tokens in a text as ordinary text
-        if not library.num_special_tokens_to_add(False) and {"cls", "sep"} <= names.keys():
-            from tokenizers.processors import RobertaProcessing
-
-            sep, cls = ((names[role], self.special[role]) for role in ("sep", "cls"))
-            library.post_processor = RobertaProcessing(sep, cls)
 
     def append_token(self, text: str, token: int) -> str:
         """Append a token to the text before a <mask>; the token replaces the <mask>."""

@@ -58,16 +58,13 @@ class CharacterTokenizer(Tokenizer):
         ids = np.where(codes <= last, self._id_of[np.minimum(codes, last)], -1)
         unknown = np.flatnonzero(ids < 0)
         if len(unknown):
-            raise self._unknown_error(text, int(unknown[0]))
+            char = text[unknown[0]]
+            raise TextError(
+                f"the character {char!r} (U+{ord(char):04X}) at position {unknown[0]}",
+                expected=f"one of the {self.size} characters of the training text",
+                remedy="leave it out, or train with byte pairs (bpe), which take any text",
+            )
         return ids.astype(np.uint32)
-
-    def _unknown_error(self, text: str, position: int) -> TextError:
-        char = text[position]
-        return TextError(
-            f"the character {char!r} (U+{ord(char):04X}) at position {position}",
-            expected=f"one of the {self.size} characters of the training text",
-            remedy="leave it out, or train with byte pairs (bpe), which take any text",
-        )
 
     def _write(self, path: Path) -> None:
         self._write_envelope(path, characters=self.characters)

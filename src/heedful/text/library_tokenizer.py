@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, valid_unicode
 from heedful.files import atomic_write
-from heedful.text.tokenizer import Tokenizer, encoding_errors, valid_unicode
+from heedful.text.tokenizer import Tokenizer, encoding_errors
 
 if TYPE_CHECKING:
     import tokenizers

@@ -26,13 +26,13 @@ from heedful.text.bpe import BPETokenizer, SentencePieceTokenizer, is_sentencepi
 from heedful.text.characters import CharacterTokenizer
 from heedful.text.tiktoken_encoding import MAX_IDS, TiktokenTokenizer, encoding_from, open_encoding
 from heedful.text.tokenizer import ENVELOPE, FILE_NAME, VERSION, Tokenizer, tokenizer_file
-from heedful.text.wordpiece import WordPieceTokenizer, wordpiece_library
+from heedful.text.wordpiece import WordPieceTokenizer
 
 if TYPE_CHECKING:
     import tokenizers
 
 CONFIG = "tokenizer_config.json"
-WORDS = "vocab.txt"
+OLDER = ("vocab.txt", "vocab.json", "tokenizer.model")  # if there is no tokenizer.json
 MAX_GROWTH = 20
 NORMALISING = {  # setting of transformers → attribute of the normaliser in `tokenizers`
     "do_lower_case": "lowercase",
@@ -53,8 +53,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
     Args:
         path: a file, a directory, or the name of a tiktoken encoding, such as `cl100k_base`, to use
-            all of its ids. The directory has `tokenizer.json`; in older checkpoints `vocab.txt`, or
-            both `vocab.json` and `merges.txt`.
+            all of its ids. transformers converts a directory without `tokenizer.json`.
 
     Raises:
         RunError: no such file or encoding, a damaged file, or a file of another heedful version.
@@ -75,19 +74,13 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
             return TiktokenTokenizer.full(open_encoding(str(argument)))
         except ArgumentError as error:
             raise RunError(f"no file or directory, and {error}") from error
-    if library := _open_library(path.parent):
-        return _from_library(path.parent, library)
-    if (model := path.with_name("tokenizer.model")).exists():
-        raise UnsupportedTokenizerError(
-            f"{model} without {path.name} beside it",
-            remedy="AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) of transformers writes "
-            f"{path.name}",
-        )
+    if any(path.with_name(name).is_file() for name in OLDER):
+        return _converted(path.parent)
     return _from_file(path)  # raises the error for a missing file
 
 
 def _from_file(path: Path) -> Tokenizer:
-    about = read_checked_json(path, lambda about: ENVELOPE in about)
+    about = read_checked_json(path)
     if path.name == FILE_NAME:
         check_same_run(path, TOKENIZER, digits(checksum_of_file(path)), path.parent)
     try:
@@ -154,11 +147,14 @@ def _from_envelope(about: dict[str, Any]) -> Tokenizer:
     return TiktokenTokenizer(encoding_from(about["encoding"], about["carried"]), ids)
 
 
-def _from_library(path: Path, library: tokenizers.Tokenizer) -> Tokenizer:
+def _from_library(
+    path: Path, library: tokenizers.Tokenizer, names: Mapping[str, str] | None = None
+) -> Tokenizer:
+    """Return heedful's tokenizer; `names` are the special tokens, by default those of its files."""
     from tokenizers.models import WordPiece
 
     directory = path if path.is_dir() else path.parent
-    names = _special_names(directory)
+    names = _special_names(directory) if names is None else names
     try:
         if isinstance(library.model, WordPiece):
             _apply_normalisation(directory, library)
@@ -173,47 +169,30 @@ def _from_library(path: Path, library: tokenizers.Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-def _open_library(directory: Path) -> tokenizers.Tokenizer | None:
-    """Open the tokenizer of an older checkpoint; return None if the directory has none.
-
-    Such a tokenizer is BPE in `vocab.json` and `merges.txt`, or WordPiece in `vocab.txt`. A damaged
-    file raises a `RunError`.
-    """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
-    words, vocabulary, merges = (directory / n for n in (WORDS, "vocab.json", "merges.txt"))
-    is_words = words.is_file()
-    if not is_words and not (vocabulary.is_file() and merges.is_file()):
-        return None
-    config = _read_config(directory)
+def _converted(directory: Path) -> Tokenizer:
+    """Return the tokenizer of an older checkpoint; transformers converts it."""
     try:
-        for path in (words,) if is_words else (vocabulary, merges):
-            read_small(path)  # raises an error for a file that is too large
-        if is_words:  # one piece per line; `_apply_normalisation` sets `lowercase` later
-            ids = models.WordPiece.read_file(str(words))
-            library = wordpiece_library(ids, unknown=_special_names(directory).get("unk"))
-        else:
-            library = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
-            has_prefix = bool(config.get("add_prefix_space", False))
-            library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=has_prefix)
-            library.decoder = decoders.ByteLevel()
-        added = _added_tokens(config)
-        special = [*_special_names(directory).values(), *_additional(config)]
-        known = [text for text in special if library.token_to_id(text) is not None]
-        tokens = dict.fromkeys([*added, *known])
-        library.add_special_tokens([AddedToken(text, special=True) for text in tokens])
-    except Exception as error:  # `tokenizers` raises bare Exception
-        raise read_error(
-            words if is_words else vocabulary, error, remedy="download it again"
+        import transformers
+    except ImportError as error:
+        raise UnsupportedTokenizerError(
+            f"{directory} has no {FILE_NAME}, only older files, which transformers converts",
+            remedy="pip install 'transformers>=5.0'",
         ) from error
-    for text, id in added.items():
-        if id != library.token_to_id(text):
-            raise RunError(
-                f"token {text!r} with id {id} in {directory}",
-                expected=f"id {library.token_to_id(text)}, the next after the vocabulary",
-                cause="files of different tokenizers",
-            )
-    return library
+    transformers.logging.set_verbosity_error()
+    try:
+        for path in directory.iterdir():
+            if path.suffix in (".json", ".txt", ".model"):
+                read_small(path)  # raises an error for a file that is too large
+        theirs = transformers.AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+        names = {
+            name.removesuffix("_token"): str(token)
+            for name, token in theirs.special_tokens_map.items()
+        }
+        return _from_library(directory, theirs.backend_tokenizer, names)
+    except RunError:
+        raise
+    except Exception as error:  # a damaged file may raise anything
+        raise read_error(directory, error, "download it again") from error
 
 
 def _special_names(directory: Path) -> dict[str, str]:
@@ -315,13 +294,11 @@ def _character_tokenizer(library: tokenizers.Tokenizer) -> CharacterTokenizer | 
 def _read_config(directory: Path) -> dict[str, Any]:
     """Return the content of `tokenizer_config.json`; an empty dictionary if it is missing.
 
-    Older checkpoints have their special and added tokens in two more files, which take precedence.
+    Older checkpoints have their special tokens in one more file, which takes precedence.
     """
     config = _read_object(directory / CONFIG)
     if "added_tokens_decoder" not in config:
         config |= _read_object(directory / "special_tokens_map.json")
-        added = _read_object(directory / "added_tokens.json")
-        config["added_tokens_decoder"] = {id: text for text, id in added.items()}
     return config
 
 
@@ -331,19 +308,6 @@ def _read_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise RunError(f"{path} does not describe a tokenizer", cause="a damaged file")
     return content
-
-
-def _added_tokens(config: Mapping[str, Any]) -> dict[str, int]:
-    """Return the ids of the tokens that were added after training, in their order."""
-    added = config.get("added_tokens_decoder") or {}
-    texts = {int(id): _token_text(added[id]) for id in sorted(added, key=int)}
-    return {text: id for id, text in texts.items() if text}
-
-
-def _additional(config: Mapping[str, Any]) -> list[str]:
-    """Return the special tokens without a role."""
-    texts = map(_token_text, config.get("additional_special_tokens") or [])
-    return [text for text in texts if text]
 
 
 def _token_text(token: Any) -> str | None:

@@ -49,7 +49,7 @@ class TokenizerChoice:
     >>> TokenizerChoice("cl100k_bas")
     Traceback (most recent call last):
     ...
-    heedful.errors.ArgumentError: no tokenizer named 'cl100k_bas'; ... did you mean cl100k_base?
+    heedful.errors.ArgumentError: no tokenizer named 'cl100k_bas'; expected cl100k_base or ...
     """
 
     name: str = BPETokenizer.kind

@@ -9,14 +9,14 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heedful.errors import ArgumentError, TextError
-from heedful.text.tokenizer import Tokenizer, encoding_errors, valid_unicode
+from heedful.configuration import nearest
+from heedful.errors import ArgumentError, TextError, valid_unicode
+from heedful.text.tokenizer import Tokenizer, encoding_errors
 
 if TYPE_CHECKING:
     import tiktoken
@@ -142,12 +142,7 @@ def check_name(name: str, others: tuple[str, ...] = ()) -> None:
 
     names = [*others, *tiktoken.list_encoding_names()]
     if name not in names:
-        close = get_close_matches(name, names, 1)
-        raise ArgumentError(
-            f"no tokenizer named {name!r}",
-            expected=f"one of {', '.join(names)}",
-            remedy=f"did you mean {close[0]}?" if close else None,
-        )
+        raise ArgumentError(f"no tokenizer named {name!r}", expected=nearest(name, names))
 
 
 def original_ids(encoding: tiktoken.Encoding, text: str) -> np.ndarray:

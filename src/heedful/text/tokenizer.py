@@ -141,23 +141,6 @@ def tokenizer_file(path: str | Path) -> Path:
     return path if is_file else path / FILE_NAME
 
 
-def valid_unicode(text: str) -> str:
-    """Return the text; raise a `TextError` if UTF-8 cannot encode it.
-
-    Lone surrogates come from a command line or a file that is not UTF-8.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise TextError(
-            f"the character {text[error.start]!r} at position {error.start}",
-            expected="text that UTF-8 can encode",
-            cause="bytes in another encoding",
-            remedy="convert the text to UTF-8",
-        ) from None
-    return text
-
-
 @contextmanager
 def encoding_errors() -> Iterator[None]:
     """Turn the errors of libraries that encode a text into `TextError`s.

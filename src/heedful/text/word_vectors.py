@@ -57,17 +57,14 @@ class WordVectors:
         for name in (word, visible, SIGNS[" "] + word):
             if name in self._rows:
                 return self._rows[name]
-        similar = self._similar(word) or self.words[:3]
+        bare = {name.removeprefix(SIGNS[" "]): name for name in self._rows}
+        close = difflib.get_close_matches(word.strip(), bare, 3, 0.5)
+        similar = [bare[name] for name in close] or self.words[:3]
         raise TextError(
             f"no word {word!r} among {len(self.words):,}",
             expected="a word of the table, such as " + ", ".join(similar),
             cause="a word that is not in the text, or that is split into several tokens",
         )
-
-    def _similar(self, word: str) -> list[str]:
-        """Return the words with the most similar spelling, ignoring a space before them."""
-        bare = {name.removeprefix(SIGNS[" "]): name for name in self._rows}
-        return [bare[name] for name in difflib.get_close_matches(word.strip(), bare, 3, 0.5)]
 
 
 def read_vectors(path: Path) -> WordVectors:
@@ -107,7 +104,9 @@ def _csv_rows(text: str, path: Path) -> Rows:
             if not any(cell.strip() for cell in cells):
                 continue
             word, *values = cells[0].strip(), *map(_number, cells[1:])
-            if not (first and _is_heading(word, values)):
+            has_numbers = any(isinstance(value, float) for value in values)
+            is_heading = first and values and (not has_numbers or word.lower() in HEADINGS)
+            if not is_heading:
                 yield f"line {reader.line_num} of {path}", word, values
             first = False
     except csv.Error as error:
@@ -117,11 +116,6 @@ def _csv_rows(text: str, path: Path) -> Rows:
             cause="a quotation mark that is not closed",
             remedy='write the word " as """"',
         ) from error
-
-
-def _is_heading(word: str, values: Sequence[float | str]) -> bool:
-    has_numbers = any(isinstance(value, float) for value in values)
-    return bool(values) and (not has_numbers or word.lower() in HEADINGS)
 
 
 def _json_rows(text: str, path: Path) -> Rows:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from heedful.errors import ArgumentError, TextError
+from heedful.errors import ArgumentError, TextError, valid_unicode
 from heedful.text.library_tokenizer import LibraryTokenizer
 from heedful.text.sources import MAX_WORD, split_text
-from heedful.text.tokenizer import valid_unicode
 
 if TYPE_CHECKING:
     import tokenizers
@@ -132,18 +131,17 @@ class WordPieceTokenizer(LibraryTokenizer):
 
 
 def wordpiece_library(
-    vocabulary: Mapping[str, int], *, lowercase: bool = True, unknown: str | None = None
+    vocabulary: Mapping[str, int], *, lowercase: bool = True
 ) -> tokenizers.Tokenizer:
     """Create BERT's tokenizer in Hugging Face `tokenizers`, from a vocabulary.
 
     Args:
         vocabulary: the id of each piece.
         lowercase: whether to convert to lower case and remove accents.
-        unknown: the piece for unknown words; default [UNK].
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    library = Tokenizer(models.WordPiece(dict(vocabulary), unk_token=unknown or NAMES["unk"]))
+    library = Tokenizer(models.WordPiece(dict(vocabulary), unk_token=NAMES["unk"]))
     library.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     library.decoder = decoders.WordPiece()

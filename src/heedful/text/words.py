@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import regex
 
-from heedful.errors import TextError
-from heedful.text.tokenizer import valid_unicode
+from heedful.errors import TextError, valid_unicode
 
 SPACE = r"\t-\r\x1c-\x1f \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 # Thai, Lao; Burmese; Khmer; Japanese with its repetition mark; Chinese

@@ -90,8 +90,17 @@ def _open(
     directory: Path, allow_pickle: bool, verify: bool = False
 ) -> tuple[Architecture, Any, dict[str, Tensor]]:
     """Return a checkpoint's architecture, its configuration, and its memory-mapped tensors."""
+    name = unsupported_architecture(directory)
+    if name is not None:
+        classes = ", ".join(name for entry in ARCHITECTURES.values() for name in entry.classes)
+        raise RunError(
+            f"{directory} holds a model of the architecture {name}",
+            expected=f"one of heedful's: {classes}",
+            remedy="open it with `transformers` and record its attention with "
+            "heedful.record(model), or use `heedful heads` and `heedful record`",
+        )
     description = read_json(directory / "config.json")
-    architecture = _architecture(description, directory)
+    architecture = ARCHITECTURES[str(description["model_type"])]
     has_weights = any(
         file for name in ("*.safetensors", "pytorch*.bin") for file in directory.glob(name)
     )
@@ -137,28 +146,12 @@ def unsupported_architecture(directory: Path) -> str | None:
         RunError: there is no `config.json`, or it does not describe a model.
     """
     description = read_config(directory)
-    return None if is_heedful(description) else _unsupported(description, directory)
-
-
-def _unsupported(description: Any, directory: Path) -> str | None:
+    if is_heedful(description):
+        return None
     try:
         return unsupported_config(description)
     except (TypeError, ValueError, KeyError) as error:
         raise _config_error(directory, error) from error
-
-
-def _architecture(description: Any, directory: Path) -> Architecture:
-    entries = description if isinstance(description, Mapping) else {}
-    name = _unsupported(entries, directory)
-    if name is not None:
-        classes = ", ".join(name for entry in ARCHITECTURES.values() for name in entry.classes)
-        raise RunError(
-            f"{directory} holds a model of the architecture {name}",
-            expected=f"one of heedful's: {classes}",
-            remedy="open it with `transformers` and record its attention with "
-            "heedful.record(model), or use `heedful heads` and `heedful record`",
-        )
-    return ARCHITECTURES[str(entries["model_type"])]
 
 
 def _set_parameters(

@@ -94,7 +94,11 @@ class ParameterNames:
     def match(self, stored: Collection[str], expected: Collection[str]) -> dict[str, str]:
         """Map full, current names of tensors to their stored names, without ignored tensors."""
         full_names = {self._full(name, expected): name for name in stored}
-        return {full: name for full, name in full_names.items() if not self._is_ignored(full)}
+        return {
+            full: name
+            for full, name in full_names.items()
+            if not any(re.fullmatch(pattern, full) for pattern in self.ignored)
+        }
 
     def _full(self, name: str, expected: Collection[str]) -> str:
         for old, new in self.old_endings.items():
@@ -102,9 +106,6 @@ class ParameterNames:
                 name = name.removesuffix(old) + new
         is_bare = name not in expected and self.prefix + name in expected
         return self.prefix + name if is_bare else name
-
-    def _is_ignored(self, name: str) -> bool:
-        return any(re.fullmatch(pattern, name) for pattern in self.ignored)
 
 
 def _layer(layer: str, *stored: str, **options: Any) -> dict[str, CheckpointTensors]:
