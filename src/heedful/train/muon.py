@@ -134,39 +134,10 @@ def orthogonalise(matrices: Tensor) -> Tensor:
     is_tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if is_tall else matrices
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
-    is_long = x.shape[-1] > 2 * x.shape[-2]
-    x = _newton_schulz_of_square(x) if is_long else _newton_schulz(x)
-    return x.mT if is_tall else x
-
-
-def _newton_schulz(x: Tensor) -> Tensor:
-    """Apply the iterations to x (B, n, m), n ≤ m."""
     for a, b, c in COEFFICIENTS:
         square = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
-    return x
-
-
-def _newton_schulz_of_square(x: Tensor) -> Tensor:
-    """Apply the same iterations to x (B, n, m) with n far below m, mostly by n × n products.
-
-    An iteration is x ← P x, where P is a polynomial of the square S = x xᵀ; so S becomes P S P.
-    The n × n matrices P are multiplied with each other, then their product is multiplied with x.
-    """
-    square = x @ x.mT
-    factor = product = _factor(square, *COEFFICIENTS[0])
-    for coefficients in COEFFICIENTS[1:]:
-        square = factor @ (square @ factor)
-        factor = _factor(square, *coefficients)
-        product = factor @ product
-    return product @ x
-
-
-def _factor(square: Tensor, a: float, b: float, c: float) -> Tensor:
-    """Return P = a I + b S + c S²."""
-    factor = torch.baddbmm(square, square, square, beta=b, alpha=c)
-    factor.diagonal(dim1=-2, dim2=-1).add_(a)
-    return factor
+    return x.mT if is_tall else x
 
 
 def block_matrices(model: nn.Module) -> dict[Tensor, tuple[int, ...]]:

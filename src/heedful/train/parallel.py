@@ -186,23 +186,6 @@ def copy_rows(tensor: Tensor, values: Tensor) -> None:
     local_rows(tensor).copy_(local_rows(values))
 
 
-@torch.no_grad()
-def clip_gradients(parameters: Sequence[Tensor], max_norm: float, processes: Processes) -> None:
-    """Scale all gradients by one factor, so that their total norm is at most `max_norm`.
-
-    For sharded tensors this function sends a single number; `clip_grad_norm_` would send one
-    message for each tensor.
-    """
-    if not any(map(is_sharded, parameters)):
-        nn.utils.clip_grad_norm_(parameters, max_norm)
-        return
-    gradients = [local_rows(tensor.grad) for tensor in parameters if tensor.grad is not None]
-    norm = nn.utils.get_total_norm(gradients)
-    [squares] = processes.all_reduce([float(norm) ** 2], norm.device)
-    factor = norm.new_tensor(max_norm / (math.sqrt(squares) + 1e-6)).clamp(max=1.0)  # NaN stays NaN
-    torch._foreach_mul_(gradients, factor)
-
-
 def map_distributed(
     function: Callable[[Tensor], Tensor], stacks: Iterable[Tensor], processes: Processes
 ) -> Iterator[Tensor]:
