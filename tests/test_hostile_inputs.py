@@ -29,7 +29,6 @@ from heedful.models import (
 )
 from heedful.models.directory import meta_model
 from heedful.models.huggingface import tensor_files
-from heedful.models.size import check_layers
 from heedful.recorder import record
 from heedful.recording import load
 from heedful.text import load_tokenizer
@@ -120,14 +119,6 @@ def test_a_model_that_its_weights_cannot_fill_is_not_created(name, size, tmp_pat
         return
     with pytest.raises(HeedfulError, match="describes"):
         meta_model(tmp_path)
-
-
-def test_layers_of_other_architectures_are_counted(tmp_path):
-    check_layers({"text_config": {"num_hidden_layers": 96, "vocab_size": 10**6}}, tmp_path)
-    for name in ("num_hidden_layers", "n_layer", "encoder_layers", "depths"):
-        description = {"text_config": {name: [10**7] if name == "depths" else 10**7}}
-        with pytest.raises(HeedfulError, match=name):
-            check_layers(description, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -89,13 +89,11 @@ def test_the_page_of_a_call_or_text_opens_at_it():
     assert texts_and_view(batch.sequences[1][1])[1] == "call=0.1.1"
 
 
-def test_a_call_without_its_recording_is_shown_alone():
+def test_a_call_without_its_recording_has_no_page():
     call = of_gpt()[1]
     gc.collect()
-    assert call.recording_ref() is None
-    texts, view = texts_and_view(call)
-    assert view == "call=0.0.0"
-    assert texts.call(0, 0, 0) is call
+    with pytest.raises(heedful.errors.RunError, match="keep it in a variable"):
+        texts_and_view(call)
 
 
 def test_inputs_of_look_and_their_errors(tmp_path):

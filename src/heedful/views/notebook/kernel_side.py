@@ -157,30 +157,6 @@ def cell_tracker() -> Cells:
     return Cells()
 
 
-class _SingleCall(list[Call]):
-    """A sequence with a single call."""
-
-    sides = None  # unknown without the recording
-
-    @property
-    def parts(self) -> list[_SingleCall]:
-        """The only available part of the sequence."""
-        return [self]
-
-
-class SingleCallRecording(Recording):
-    """A recording of a single call, whose own recording no longer exists."""
-
-    def __init__(self, call: Call) -> None:
-        super().__init__()
-        self._single_call = call
-
-    @property
-    def sequences(self) -> list[Any]:
-        """The sequence with the single call."""
-        return [_SingleCall([self._single_call])]
-
-
 def texts_and_view(item: Recording | Sequence | Call, **chosen: Any) -> tuple[Catalogue, str]:
     """Return the contents of a page, and its initial view as a query string.
 
@@ -191,6 +167,7 @@ def texts_and_view(item: Recording | Sequence | Call, **chosen: Any) -> tuple[Ca
 
     Raises:
         ArgumentError: a layer or head that does not exist.
+        RunError: a call whose recording no longer exists.
     """
     if isinstance(item, Recording):
         return Catalogue({NAME: item}, **chosen), ""
@@ -200,12 +177,13 @@ def texts_and_view(item: Recording | Sequence | Call, **chosen: Any) -> tuple[Ca
         texts = Catalogue({NAME: recording}, **chosen)
         indices = item._index, item._part
         return texts, _view_of(texts, lambda call: (call.sequence, call.part) == indices)
-    if recording is not None:
-        texts = Catalogue({NAME: recording}, **chosen)
-        view = _view_of(texts, lambda call: is_same_call(call, item))
-        if view:
-            return texts, view
-    return Catalogue({NAME: SingleCallRecording(item)}, **chosen), urlencode({"call": "0.0.0"})
+    if recording is None:
+        raise RunError(
+            "the recording of this call is no longer in memory",
+            remedy="keep it in a variable: recording = …",
+        )
+    texts = Catalogue({NAME: recording}, **chosen)
+    return texts, _view_of(texts, lambda call: is_same_call(call, item))
 
 
 def _view_of(texts: Catalogue, matches: Callable[[Call], bool]) -> str:
