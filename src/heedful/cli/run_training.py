@@ -109,7 +109,7 @@ def _watched(plan: Plan, training: Training) -> list[tuple[str, str]]:
     return [
         (
             "watched",
-            f"{watch.tokens:,} tokens{omitted} at {len(watch.steps):,} steps; recordings in "
+            f"{watch.ids.shape[1]:,} tokens{omitted} at {len(watch.steps):,} steps; recordings in "
             f"{plan.directory / WATCHED}",
         )
     ]

@@ -51,11 +51,6 @@ class Watch:
         self.inputs = {"segments": torch.tensor([segments], device=device)} if segments else {}
         self.steps = watch_steps(settings.steps, settings.watch_every)
 
-    @property
-    def tokens(self) -> int:
-        """The number of tokens that the model reads."""
-        return self.ids.shape[1]
-
     def record_step(
         self, runner: ModelRunner, directory: Path, step: int, *, save: bool = True
     ) -> Watched:
