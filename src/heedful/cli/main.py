@@ -140,7 +140,6 @@ def run(arguments: Sequence[str]) -> int:
     arguments = [*options, *arguments[end:]]
     command = next((word for word in arguments[:1] if word in COMMANDS), "")
     try:
-        _check_unicode(arguments)
         if command and not _is_shared(command, options):
             _check_single_process(command)
         status = heedful_command(arguments, prog_name="heedful", standalone_mode=False)
@@ -170,20 +169,6 @@ def run(arguments: Sequence[str]) -> int:
             raise
         return _print_error(message)
     return status if isinstance(status, int) else 0
-
-
-def _check_unicode(arguments: Sequence[str]) -> None:
-    """Raise an error for an argument that is not UTF-8: it cannot be printed or stored in JSON."""
-    for argument in arguments:
-        try:
-            argument.encode()
-        except UnicodeEncodeError as error:
-            raise ArgumentError(
-                f"{argument!r} is not UTF-8",
-                expected="names and texts in UTF-8",
-                cause="a file of a system with another encoding",
-                remedy="rename the file, or convert the text",
-            ) from error
 
 
 def _is_shared(command: str, options: Sequence[str]) -> bool:
