@@ -85,19 +85,6 @@ def test_three_steps_equal_the_formula():
         np.testing.assert_allclose(parameter.detach().numpy(), weight, atol=1e-12)
 
 
-@pytest.mark.parametrize("max_numbers", [1, 300])
-def test_matrices_in_chunks_take_the_same_step_as_all_at_once(max_numbers, monkeypatch):
-    together, chunked = (with_gradients(gpt()) for _ in range(2))
-    settings = TrainSettings(optimizer="muon")
-    make_optimizer(together, settings).step()
-    sizes, real = [], muon.orthogonalise
-    monkeypatch.setattr(muon, "CHUNK", max_numbers)
-    monkeypatch.setattr(muon, "orthogonalise", lambda x: sizes.append(x.numel()) or real(x))
-    make_optimizer(chunked, settings).step()
-    torch.testing.assert_close(list(chunked.parameters()), list(together.parameters()))
-    assert max(sizes) <= max_numbers + 4 * 12 * 12
-
-
 def test_a_models_steps_are_those_of_torchs_muon_and_adamw(monkeypatch):
     """torch multiplies in bfloat16, so its steps equal ours within a few percent."""
     settings = dataclasses.replace(SETTINGS, matrix_decay=0.2, momentum=0.9)

@@ -236,13 +236,8 @@ def library_errors(task: str, directory: Path | None = None) -> Iterator[None]:
     """Turn the library's errors into one-line `RunError`s ("transformers cannot {task}: …")."""
     try:
         yield
-    except (
-        HeedfulError,
-        Warning,
-        KeyboardInterrupt,
-        SystemExit,
-        MemoryError,
-    ):  # warnings may be set to raise errors
+    # warnings may be set to raise errors
+    except (HeedfulError, Warning, KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:  # also errors of safetensors and torch, and panics of Rust
         if directory is not None and is_refusal(error):

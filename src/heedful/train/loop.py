@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,16 +99,12 @@ class Training:
 
         The caller must hold the lock `heedful.train.run_directory.lock_run` while it iterates.
         """
-        metrics = Metrics(
-            self.directory / METRICS,
-            self.progress,
-            is_writer=self.processes.is_first,
-            callbacks=self.callbacks if self.processes.is_first else (),
-        )
-        try:
+        is_first = self.processes.is_first
+        callbacks = self.callbacks if is_first else ()
+        path = self.directory / METRICS
+        metrics = Metrics(path, self.progress, is_writer=is_first, callbacks=callbacks)
+        with closing(metrics):
             yield from self._events(metrics)
-        finally:
-            metrics.close()
 
     def _events(self, metrics: Metrics) -> Iterator[Event]:
         self.model.train()

@@ -57,7 +57,7 @@ class Watch:
         """Record the text after a step and score every head; with `save`, write the recording."""
         recording = self._record(runner)
         if save:
-            path = recording_path(directory, step)
+            path = directory / WATCHED / f"step-{step:08}.safetensors"
             make_directory(path.parent)
             recording.save(path)
         return Watched(step, scores_of(recording))
@@ -116,11 +116,6 @@ def recordings_of(directory: Path) -> dict[int, Path]:
     paths = (directory / WATCHED).glob("step-[0-9]*.safetensors")
     steps = ((path.stem.removeprefix("step-"), path) for path in paths)
     return dict(sorted((int(step), path) for step, path in steps if step.isdecimal()))
-
-
-def recording_path(directory: Path, step: int) -> Path:
-    """Return the path of the recording after a step."""
-    return directory / WATCHED / f"step-{step:08}.safetensors"
 
 
 def remove_recordings_after(directory: Path, step: int) -> None:

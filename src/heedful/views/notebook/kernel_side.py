@@ -8,7 +8,6 @@ The page sends `{"ask": id, "question": …, "words": {…}}`, `{"leave": id}` t
 from __future__ import annotations
 
 import json
-import sys
 import weakref
 import zlib
 from collections.abc import Callable
@@ -108,13 +107,8 @@ class KernelHandler:
                     remedy="run the cell again",
                 )
             texts, _ = texts_and_view(item, **self._chosen)
-            handlers, cells = Handlers(texts), cell_tracker()
-
-            def idle(may_run: Callable[[], bool]) -> bool:
-                free = not cells.is_running
-                return free and handlers.background.work(lambda: may_run() and not cells.is_running)
-
-            self._worker = Worker(idle), handlers
+            handlers = Handlers(texts)
+            self._worker = Worker(handlers.background.work), handlers
         return self._worker
 
     def _reply(self, number: str, future: Future) -> None:
@@ -134,27 +128,6 @@ def page() -> bytes:
     sheets = [sheet for sheet in styles() if sheet.stem != STANDALONE]
     style = "".join(sheet.read_text("utf-8") for sheet in [*sheets, STYLE])
     return zlib.compress(json.dumps({"script": one_script(ENTRY), "style": style}).encode())
-
-
-class Cells:
-    """Tracks whether a cell of the notebook runs; background work pauses while a cell runs."""
-
-    def __init__(self) -> None:
-        self.is_running = False
-        ipython = sys.modules.get("IPython")
-        shell = ipython.get_ipython() if ipython is not None else None
-        if shell is not None:
-            shell.events.register("pre_execute", lambda: self._set(True))
-            shell.events.register("post_execute", lambda: self._set(False))
-
-    def _set(self, is_running: bool) -> None:
-        self.is_running = is_running
-
-
-@cache
-def cell_tracker() -> Cells:
-    """Return the `Cells` of this process."""
-    return Cells()
 
 
 def texts_and_view(item: Recording | Sequence | Call, **chosen: Any) -> tuple[Catalogue, str]:
