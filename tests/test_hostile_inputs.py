@@ -14,7 +14,6 @@ from command_checks import refused
 from heedful.cli.main import run
 from heedful.errors import HeedfulError, TextError
 from heedful.files import read_json, read_tensors, save_tensors
-from heedful.files.tensor_files import description
 from heedful.layers import MultiHeadAttention
 from heedful.models import (
     GPT,
@@ -28,7 +27,6 @@ from heedful.models import (
     write_model_config,
 )
 from heedful.models.directory import meta_model
-from heedful.models.huggingface import tensor_files
 from heedful.recorder import record
 from heedful.recording import load
 from heedful.text import load_tokenizer
@@ -62,13 +60,6 @@ def test_only_regular_files_are_read(name, device, tmp_path):
         READERS[name](path)
 
 
-def test_a_pipe_has_no_description_and_is_no_part_of_a_model(tmp_path):
-    os.mkfifo(tmp_path / "config.json")
-    assert description(tmp_path / "config.json") is None
-    with pytest.raises(HeedfulError, match="pipe"):
-        load_model(tmp_path)
-
-
 @pytest.mark.parametrize("name", ["a.json", "a.toml", "tokenizer.json"])
 def test_deep_and_large_files_are_refused(name, tmp_path):
     path = tmp_path / name
@@ -94,22 +85,18 @@ MODELS = {
     "pairs": Seq2Seq(Seq2SeqConfig(vocabulary=11, context_length=8, width=12, layers=1, heads=3)),
 }
 SIZES = {"layers": 10**7, "vocabulary": 2**32, "hidden": 10**18, "context_length": 10**12,
-         "width": 12 * 10**15}  # fmt: skip
+         "width": 12 * 10**15, "convolution": 10**12, "head_width": 10**12}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("size", [*SIZES, "convolution", "head_width"])
+CASES = [(name, size) for name, model in MODELS.items() for size in SIZES
+         if hasattr(model.config, size)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "size"), CASES)
 def test_a_model_that_its_weights_cannot_fill_is_not_created(name, size, tmp_path):
     model = MODELS[name]
     safetensors.torch.save_file(parameters_of(model), tmp_path / "model.safetensors")
-    write_model_config(tmp_path, model.config)
-    assert sum(p.numel() for p in load_model(tmp_path).parameters()) == sum(
-        p.numel() for p in meta_model(tmp_path).parameters()
-    )
-    if not hasattr(model.config, size):
-        return
-    config = model.config.changed({size: SIZES.get(size, 10**12)})
-    write_model_config(tmp_path, config)
+    write_model_config(tmp_path, model.config.changed({size: SIZES[size]}))
     for create in (load_model, meta_model):
         with pytest.raises(HeedfulError, match="describes"):
             create(tmp_path)
@@ -171,26 +158,7 @@ def test_errors_of_tokenizer_libraries_are_about_the_text(error):
         raise error
 
 
-class Code:
-    def __reduce__(self):
-        return os.system, ("exit 1",)
-
-
-def test_a_refused_pickle_has_none_of_torchs_advice(tmp_path):
-    path = tmp_path / "pytorch_model.bin"
-    for content in ({"a": Code()}, {"a": tmp_path}):
-        torch.save(content, path)
-        with pytest.raises(HeedfulError, match="never runs") as error:
-            tensor_files.mapped_tensors(tmp_path, allow_pickle=True)
-        assert "weights_only" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["n" * 300, os.fsdecode(b"\xff")])
-def test_names_that_no_file_can_have_are_one_clear_line(name, capsys, tmp_path):
-    for words in (
-        ["describe", name],
-        ["tokenize", "--file", name],
-        ["train", "--out", name, "--steps", "1"],
-    ):
-        status = run(words)
-        refused((status, *capsys.readouterr()), "too long" if "n" in name else "UTF-8")
+def test_names_that_no_file_can_have_are_one_clear_line(capsys):
+    for words in ("describe", "tokenize --file", "train --steps 1 --out"):
+        status = run([*words.split(), "n" * 300])
+        refused((status, *capsys.readouterr()), "too long")
