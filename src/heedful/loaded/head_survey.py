@@ -39,6 +39,8 @@ class LeftOut(NamedTuple):
 
     def __str__(self) -> str:
         part = f", part {self.part} of {self.parts}" if self.parts > 1 else ""
+        if self.path in self.error and not part:
+            return self.error
         return f"{self.path}{part}: {self.error}"
 
 
