@@ -56,7 +56,7 @@ def _watching(name: str, recipe: Recipe, folder: Path, rounds: int) -> None:
     look, step = turns.median("look"), turns.median("step")
     looks = len(watch.steps)
     share = (first + (looks - 1) * look) / (steps * step)
-    print(f"\n{name}: {watch.tokens} tokens watched {looks} times")
+    print(f"\n{name}: {watch.ids.shape[1]} tokens watched {looks} times")
     print(f"  a look    {1000 * look:6.1f} ms; the first {1000 * first:.0f} ms")
     print(f"  a step    {1000 * step:6.1f} ms")
     print(f"  watching  {share:6.1%} of the time of {steps} steps", flush=True)

@@ -3,6 +3,8 @@
 import math
 import re
 
+SOURCES = ("row {}", "number {}")  # beginnings of formulas that name the source of a number
+
 
 def value(formula):
     """Return the value of a formula."""
@@ -17,8 +19,9 @@ def value(formula):
 
 
 def indices_in(formula):
-    """Return the indices in a formula without numbers, such as "row 5, column 3 of the table"."""
-    return [int(number) for number in re.findall(r"\d+", formula.text)]
+    """Return the indices in a formula that names a number's source, such as a row of a table."""
+    assert formula.text.startswith(SOURCES)
+    return formula.numbers
 
 
 def check_numbers(explanation, tolerance=1e-5):
@@ -55,7 +58,7 @@ def _recomputed(explanation, stage, row, column, head, number):
     if stage.number_formula is None:
         return None
     formula = stage.formula_of(row, column, head, explanation.heads)
-    return value(formula) if formula.numbers else None
+    return None if formula.text.startswith((*SOURCES, "no token")) else value(formula)
 
 
 def masked_pairs(explanation):

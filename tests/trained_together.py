@@ -1,16 +1,16 @@
 """Small runs of every kind, trained by one process or by the processes of torchrun.
 
-    torchrun tests/trained_together.py DIR NAMES [--shard] [--by-block]
+    torchrun tests/trained_together.py DIR NAMES [--shard]
 
 Each is trained in DIR/its name, one after another; none has dropout, which each process has of its
-own. With --by-block these small models too are gathered block by block, as large ones are.
+own.
 """
 
 import sys
 from pathlib import Path
 
 from heedful.torchrun import exit_at_once, started
-from heedful.train import PRESETS, new_plan, open_training, parallel, prepare_run
+from heedful.train import PRESETS, new_plan, open_training, prepare_run
 
 STEPS = 20
 TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(120))
@@ -75,7 +75,5 @@ def main(directory, names, shard):
 
 if __name__ == "__main__":
     options = [word for word in sys.argv[1:] if not word.startswith("--")]
-    if "--by-block" in sys.argv:
-        parallel.MIN_GROUP = 1
     main(Path(options[0]), options[1:], "--shard" in sys.argv)
     exit_at_once(0)

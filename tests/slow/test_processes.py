@@ -66,7 +66,6 @@ FEWER = ["adamw", "all", "pairs with muon"]
 
 DIVISIONS = [
     (2, [*CASES], []), (3, FEWER, []), (2, [*CASES], ["--shard"]), (3, FEWER, ["--shard"]),
-    (2, FEWER, ["--shard", "--by-block"]),
 ]  # fmt: skip
 
 

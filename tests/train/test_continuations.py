@@ -4,6 +4,7 @@ import itertools
 import shutil
 
 import pytest
+import small_runs
 from small_runs import TEXT, outcome, recipe
 
 from heedful.errors import HeedfulError, RunError
@@ -156,20 +157,14 @@ def test_weights_of_before_a_change_stay_the_best(tmp_path, monkeypatch):
 
 def test_without_validation_the_weights_of_the_checkpoint_are_expected(tmp_path, monkeypatch):
     def plan_in(directory):
-        text = tmp_path / "text.txt"
-        text.write_text(TEXT)
-        settings = recipe(**SAVED).changed({"text": {"validation": 0.0}})
-        plan = new_plan(directory, [str(text)], settings)
+        directory.mkdir()
+        plan = small_runs.write_plan(directory, **SAVED)
+        plan = plan._replace(recipe=plan.recipe.changed({"text": {"validation": 0.0}}))
         plan.write()
         return plan
 
-    def trained(plan, resume=False):
-        training = open_training(plan, prepare_run(plan))
-        if resume:
-            training.restore()
-        list(training.events())
-
-    trained(plan_in(tmp_path / "uninterrupted"))
+    uninterrupted = plan_in(tmp_path / "uninterrupted")
+    small_runs.train_run(uninterrupted)
     killed, save, calls = plan_in(tmp_path / "killed"), checkpoint.save, []
 
     def interrupted(*arguments):
@@ -180,10 +175,10 @@ def test_without_validation_the_weights_of_the_checkpoint_are_expected(tmp_path,
 
     monkeypatch.setattr(checkpoint, "save", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        trained(killed)
+        small_runs.train_run(killed)
     earlier = (killed.directory / BEST).read_bytes()
-    trained(killed, resume=True)
-    assert outcome(killed.directory) == outcome(tmp_path / "uninterrupted")
+    small_runs.train_run(killed, resume=True)
+    assert outcome(killed.directory) == outcome(uninterrupted.directory)
     (killed.directory / BEST).write_bytes(earlier)
     with pytest.raises(RunError, match="does not belong"):
         load_model(killed.directory)

@@ -17,6 +17,7 @@ from heedful.files import load_tensors, save_tensors
 from heedful.models import load_model
 from heedful.text import CharacterTokenizer, TokenFile, load_tokenizer
 from heedful.train import Step, new_plan, open_training, read_metrics, run_directory
+from heedful.train.events import Noticed
 from heedful.train.plan import read_plan
 from heedful.train.run import begin, events, prepare_run, replace
 from heedful.train.run_directory import lock_run
@@ -228,7 +229,9 @@ def test_lost_lines_of_metrics_are_refused_and_training_resumes_without_them(com
     with pytest.raises(RunError, match=r"a line before it is lost.* remove the file"):
         train_run(plan, prepare_run, True)
     path.unlink()
-    train_run(plan, prepare_run, True)
+    run_events = train_run(plan, prepare_run, True)
+    [message] = [event.message for event in run_events if isinstance(event, Noticed)]
+    assert "lost" in message
     losses = {line["step"]: line for line in read_metrics(path) if "loss" in line}
     assert [*losses] == [*range(13, 32)]
     assert losses[31]["mean_loss"] == pytest.approx(

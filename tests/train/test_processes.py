@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from heedful.errors import ArgumentError, HeedfulError
 from heedful.models import GPT, GPTConfig
@@ -23,7 +22,6 @@ from heedful.train.batches import BatchIndex, take_turns
 from heedful.train.muon import Muon, block_matrices
 from heedful.train.parallel import (
     all_gather,
-    clip_gradients,
     copy_rows,
     first_row,
     full_tensor,
@@ -298,24 +296,3 @@ def test_a_process_reports_its_own_error(three):
     assert three[2]._error_to_report(error, 7) is error
     for other in three[:2]:
         assert isinstance(other._error_to_report(RuntimeError(CLOSED), 7), OtherProcessError)
-
-
-@pytest.mark.parametrize(("max_norm", "others"), [(99.0, 0.0), (0.5, 0.0), (0.5, 9.0)])
-def test_sharded_gradients_are_clipped_like_full_ones(max_norm, others, group, monkeypatch):
-    """`others` is the sum of squares of the rows in other processes."""
-    from torch.distributed.tensor import Shard, distribute_tensor
-
-    torch.manual_seed(0)
-    plain = [nn.Parameter(torch.randn(5, 3)), nn.Parameter(torch.randn(4))]
-    for parameter in plain:
-        parameter.grad = torch.randn_like(parameter)
-    shards = [nn.Parameter(distribute_tensor(p.detach(), group, [Shard(0)])) for p in plain]
-    for sharded, parameter in zip(shards, plain, strict=True):
-        sharded.grad = distribute_tensor(parameter.grad, group, [Shard(0)])
-    elsewhere = nn.Parameter(torch.zeros(1))
-    elsewhere.grad = torch.tensor([others**0.5])
-    nn.utils.clip_grad_norm_([*plain, elsewhere], max_norm)
-    monkeypatch.setattr(Processes, "all_reduce", lambda _, numbers, device: [numbers[0] + others])
-    clip_gradients(shards, max_norm, Processes(0, 2))
-    for sharded, parameter in zip(shards, plain, strict=True):
-        torch.testing.assert_close(local_rows(sharded.grad), parameter.grad)

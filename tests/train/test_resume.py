@@ -20,7 +20,6 @@ from heedful.train import (
     read_metrics,
     read_plan,
 )
-from heedful.train.events import Noticed
 
 RECIPES = {
     "muon": {},
@@ -176,18 +175,3 @@ def test_best_and_last_have_the_weights_of_their_steps(tmp_path):
         training.model.load_state_dict(model.state_dict())
         assert training.evaluate(prepared.tokens.validation) == expected
     assert min(checks)[1] == training.progress.best_step
-
-
-def test_a_validation_missing_from_the_metrics_is_reported_as_lost(tmp_path):
-    plan = write_plan(tmp_path)
-    train_run(plan)
-    path = plan.directory / "metrics.jsonl"
-    *lines, last = path.read_text().splitlines(keepends=True)
-    assert "validation_loss" in last
-    path.write_text("".join(lines))
-    longer = plan._replace(recipe=plan.recipe.changed({"train": {"steps": 25}}))
-    training = open_training(longer, prepare_run(longer))
-    training.restore()
-    notices = [event.message for event in training.events() if isinstance(event, Noticed)]
-    assert len(notices) == 1
-    assert "lost" in notices[0]

@@ -120,14 +120,6 @@ def test_early_stop(tmp_path):
     assert events[-1] == Ended(20, "early")
 
 
-def test_no_validation_saves_the_last_weights(tmp_path):
-    (tmp_path / "state").mkdir()
-    run = training(tmp_path)
-    run = Training(tmp_path, run.model, NextToken(TOKENS, TOKENS[:0], 7), SETTINGS)
-    assert not any(isinstance(event, Validation) for event in run.events())
-    assert (tmp_path / "model.safetensors").is_file()
-
-
 def test_bfloat16_trains_and_keeps_float32_weights(tmp_path):
     run = training(tmp_path, steps=60, precision="bfloat16", learning_rate=1e-2)
     losses = [event.loss for event in run.events() if isinstance(event, Validation)]

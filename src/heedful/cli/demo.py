@@ -84,6 +84,7 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
 def _train(out: Path, steps: int | None, screen: Console) -> int:
     from heedful.train import PRESETS, new_plan, open_training, replace
     from heedful.train.run_directory import lock_run
+    from heedful.views.terminal import facts
 
     recipe = PRESETS["quick"]
     if steps:
@@ -93,7 +94,7 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
         _check_replaceable(out)
         prepared = terminal.prepare(replace, plan, screen)
         training = open_training(plan, prepared)
-        terminal.show(screen, terminal.describe(plan, prepared, training))
+        screen.print(facts(terminal.describe(plan, prepared, training)), "")
         ended = terminal.train(plan, training, screen)
     if ended.why == "stopped":
         terminal.show_stopped(ended.step, out, screen)

@@ -290,21 +290,14 @@ def _show_nearest(vectors: WordVectors, title: str, nearest: Nearest) -> None:
 
 
 def _show_table(vectors: WordVectors) -> None:
-    """Print the similarities of at most `SMALL` words; of more words, a part of the vectors."""
+    """Print the similarities of at most `SMALL` words."""
     from rich.cells import cell_len
 
-    from heedful.views.number_format import Labels, Matrix, visible
+    from heedful.views.number_format import visible
     from heedful.views.terminal import console, fit, table
 
     screen = console()
     if len(vectors.words) > SMALL:
-        matrix = Matrix(
-            vectors.table.shape, Labels(vectors.words), Labels(()),
-            lambda rows, columns: vectors.table[rows][:, columns].tolist(),
-        )  # fmt: skip
-        screen.print()
-        for line in matrix.lines(screen.width):
-            screen.print(line)
         screen.print("\nCompare words with --similar, --between or --analogy; draw with --picture.")
         return
     names = [visible(word) for word in vectors.words]

@@ -224,10 +224,11 @@ def _print_heads(
 
 def _sorted(rows: list[Row], options: TableOptions) -> list[Row]:
     """Sort the rows by a score, highest first; without --sort return them unchanged."""
-    name = options.sort
-    if name is None:
+    if options.sort is None:
         return rows
-    return sorted(rows, key=lambda row: _score(row.head, name), reverse=True)
+    name = "self_" if options.sort == "self" else options.sort
+    numbers = [-1.0 if (n := getattr(row.head, name)) is None else n for row in rows]
+    return [rows[i] for i in sorted(range(len(rows)), key=lambda i: -numbers[i])]
 
 
 def _print(
@@ -254,8 +255,3 @@ def _print(
 def as_data(head: Head) -> dict[str, Any]:
     """Return a head as a dictionary for --json; the key of `self_` is "self"."""
     return {name.rstrip("_"): value for name, value in head._asdict().items()}
-
-
-def _score(head: Head, name: str) -> float:
-    number = getattr(head, "self_" if name == "self" else name)
-    return -1.0 if number is None else number

@@ -27,13 +27,6 @@ def _not_empty(ctx: click.Context, option: click.Parameter, text: str | None) ->
     return text
 
 
-def _existing(ctx: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """Check that an image exists, before torch is imported."""
-    if path is not None and not path.is_file():
-        raise ArgumentError(f"no image {path}", remedy="check the path")
-    return path
-
-
 file_option = click.option(
     "--file", type=click.Path(path_type=Path),
     help="Read the text from a file; - is standard input.",
@@ -43,7 +36,7 @@ second_option = click.option(
     help="Second text of a pair, for models that read pairs, such as a BERT.",
 )  # fmt: skip
 image_option = click.option(
-    "--image", type=click.Path(path_type=Path), callback=_existing,
+    "--image", type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Image for a model that reads images; many such models need no TEXT.",
 )  # fmt: skip
 cut_option = click.option(

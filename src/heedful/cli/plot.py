@@ -31,7 +31,8 @@ from heedful.cli.output_paths import picture_paths
 from heedful.cli.watched_heads import plot_scores_over_steps, was_watched
 
 if TYPE_CHECKING:
-    from heedful.loaded import Positions
+    from torch import Tensor
+
     from heedful.recording import Recording, Sequence
 
 PICTURES = ("heads", "scores", "positions", "loss", "watched")
@@ -218,7 +219,7 @@ def draw_attention(recording: Recording, folder: Path) -> list[Path]:
     return [save(figure, folder / f"{kind}.png") for kind, figure in figures.items()]
 
 
-def positions_figure(positions: Positions, title: str | None = None) -> Any:
+def positions_figure(positions: tuple[str, Tensor], title: str | None = None) -> Any:
     """Draw the table of position vectors; for rotary positions, the cosines of the angles."""
     from heedful.pictures import plots
 

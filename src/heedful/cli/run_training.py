@@ -109,7 +109,7 @@ def _watched(plan: Plan, training: Training) -> list[tuple[str, str]]:
     return [
         (
             "watched",
-            f"{watch.tokens:,} tokens{omitted} at {len(watch.steps):,} steps; recordings in "
+            f"{watch.ids.shape[1]:,} tokens{omitted} at {len(watch.steps):,} steps; recordings in "
             f"{plan.directory / WATCHED}",
         )
     ]
@@ -207,17 +207,8 @@ def suggested_trial(prepared: Prepared) -> tuple[str, str]:
 def _phrase(text: str, words: int, length: int) -> str:
     """Return at most `words` words and `length` characters, from a sentence's start if possible."""
     run = rf"[^\W\d_]+(?: [^\W\d_]+){{0,{words - 1}}}"
-    patterns = (rf"(?:(?<=[.!?] )|(?<=\n)){run}", rf"(?<=\s){run}", run)
-    phrases = next(filter(None, (re.findall(pattern, text) for pattern in patterns)), [])
+    phrases = re.findall(rf"(?:(?<=[.!?] )|(?<=\n)){run}", text) or re.findall(run, text)
     return beginning(max(phrases, key=lambda phrase: phrase.count(" "), default=""), length)
-
-
-def show(console: Console, pairs: list[tuple[str, str]]) -> None:
-    """Print names and values in two columns, and an empty line after them."""
-    from heedful.views.terminal import facts
-
-    console.print(facts(pairs))
-    console.print()
 
 
 def show_stopped(step: int, out: Path, console: Console) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -13,12 +12,8 @@ LONGEST = 60  # maximum number of characters of a suggested text
 
 
 def program() -> str:
-    """Return how to call the command: by its name, its path, or `python -m heedful`."""
-    if shutil.which("heedful"):
-        return "heedful"
-    if os.path.basename(sys.argv[0]) == "heedful":
-        return shlex.quote(os.path.relpath(sys.argv[0]))
-    return f"{shlex.quote(sys.executable)} -m heedful"
+    """Return how to call the command: by its name, or as `python -m heedful`."""
+    return "heedful" if shutil.which("heedful") else f"{shlex.quote(sys.executable)} -m heedful"
 
 
 def suggestion(command: str, *arguments: str | Path, text: str | None = None) -> str:

@@ -193,13 +193,14 @@ def _train(
 ) -> int:
     from heedful.device import choose_device
     from heedful.train.run import open_training
+    from heedful.views.terminal import facts
 
     settings = plan.recipe.train
     device = choose_device(settings.device, processes.local)
     with processes.process_group(settings.timeout, device):
         prepared = prepare()
         training = open_training(plan, prepared, processes)
-        terminal.show(screen, terminal.describe(plan, prepared, training))
+        screen.print(facts(terminal.describe(plan, prepared, training)), "")
         if resume and not training.restore():
             screen.print("No checkpoint was saved yet: starting from step 0.")
         elif training.progress.step >= training.settings.steps > 0:

@@ -233,7 +233,7 @@ def _joined_heads(context: Stage) -> Stage:
         sentence = "There is only one head, so this is the context of that head."
 
     def number_formula(head: int, row: int, column: int) -> Formula:
-        return Formula(f"number {column % width} of head {column // width}", ())
+        return Formula("number {} of head {}", (column % width, column // width))
 
     return stored(
         "joined", context.numbers().transpose(0, 1).flatten(1),

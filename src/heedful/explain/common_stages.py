@@ -24,7 +24,7 @@ def lookup_stage(
     """Return the stage of rows (N, width) of a table: the row of token n is indices[n]."""
 
     def number_formula(head: int, row: int, column: int) -> Formula:
-        return Formula(f"row {int(indices[row])}, column {column} of the table", ())
+        return Formula("row {}, column {} of the table", (int(indices[row]), column))
 
     return stored(
         name, rows, formula, sentence, "tokens", number_formula=number_formula, kind=name, **fields

@@ -21,7 +21,7 @@ Part: TypeAlias = Callable[[Sequence[int], Sequence[int]], Tensor]
 class Formula(NamedTuple):
     """The formula of one number: a text with a placeholder {} for each number in the formula.
 
-    If `numbers` is empty, the text names the source of the number, such as a row of a table.
+    The text may instead name the source of the number, such as a row of a table.
 
     >>> Formula("{} + {}", (0.5, 0.25)).text.format(0.5, 0.25)
     '0.5 + 0.25'

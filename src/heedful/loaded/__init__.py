@@ -1,13 +1,7 @@
 """A model with its tokenizer as one object, which reads texts and records attention on them."""
 
 from heedful.loaded.head_survey import LeftOut, Survey, survey
-from heedful.loaded.heedful_models import (
-    LoadedBert,
-    LoadedGPT,
-    LoadedHeedful,
-    LoadedSeq2Seq,
-    Positions,
-)
+from heedful.loaded.heedful_models import LoadedBert, LoadedGPT, LoadedHeedful, LoadedSeq2Seq
 from heedful.loaded.loaded_model import LoadedModel, ModelInputs
 from heedful.loaded.opening import check_tokenizer, open_as, open_heedful, open_model
 from heedful.loaded.segment_markers import Marked, Part
@@ -20,6 +14,6 @@ open = open_model  # for `heedful.open`; `open_model` does not hide Python's `op
 __all__ = [
     "ImageWarning", "LeftOut", "LoadedBert", "LoadedGPT", "LoadedHeedful", "LoadedModel",
     "LoadedSeq2Seq", "LoadedTransformers", "LoadedVision", "Marked", "ModelInputs", "Part",
-    "Positions", "Survey", "TruncationWarning", "check_tokenizer", "open_as", "open_heedful",
-    "open_model", "survey",
+    "Survey", "TruncationWarning", "check_tokenizer", "open_as", "open_heedful", "open_model",
+    "survey",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,16 +22,6 @@ from heedful.text.word_vectors import WordVectors
 BEGIN, END = "▶", "■"  # labels of an encoder–decoder's begin and end token
 
 
-class Positions(NamedTuple):
-    """A model's position encoding: its kind, and a table with a row for each position.
-
-    The table of rotary positions contains the cosines of the angles.
-    """
-
-    kind: str
-    table: Tensor
-
-
 @dataclass(frozen=True)
 class LoadedHeedful(LoadedModel):
     """One of heedful's own models with its tokenizer."""
@@ -41,11 +31,11 @@ class LoadedHeedful(LoadedModel):
     purpose: ClassVar[str]  # what to do with such a model: the remedy in error messages
 
     @property
-    def positions(self) -> Positions:
-        """The model's position encoding."""
+    def positions(self) -> tuple[str, Tensor]:
+        """The kind of positions, and a table with a row for each; for rotary ones, the cosines."""
         default = "sinusoidal" if isinstance(self.model, Seq2Seq) else "learned"
         kind = getattr(self.model.config, "positions", default)
-        return Positions(kind, self.model.cosines if kind == "rotary" else self.model.positions)
+        return kind, self.model.cosines if kind == "rotary" else self.model.positions
 
     @property
     def context_length(self) -> int:

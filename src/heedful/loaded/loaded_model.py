@@ -11,8 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.errors import RunError
-from heedful.loaded.truncation import check_single_text
+from heedful.errors import ArgumentError, RunError
 from heedful.recorder import record
 from heedful.recording import Recording
 from heedful.recording.progress import OnProgress
@@ -118,7 +117,13 @@ class LoadedModel(ABC):
             TextError: as in `read`.
             RunError: no attention was recorded.
         """
-        check_single_text(text)
+        if not isinstance(text, str):
+            raise ArgumentError(
+                f"a text that is {'None' if text is None else f'a {type(text).__name__}'}",
+                expected="one string",
+                remedy="record several texts separately, or run `opened.model` on a batch inside "
+                "`heedful.record`",
+            )
         with torch.inference_mode():
             model_inputs = self.read(text, second, cut=cut)
         return self.record_inputs(model_inputs, **options)

@@ -17,7 +17,6 @@ from heedful.files import read_json
 from heedful.loaded.loaded_model import LoadedModel, ModelInputs
 from heedful.loaded.truncation import check_length, check_not_empty, room_for_text
 from heedful.models.huggingface.tensor_files import is_refusal, pickle_error
-from heedful.models.size import check_layers
 from heedful.text.library_tokenizer import Span
 from heedful.text.loading import check_growth
 from heedful.token_names import piece
@@ -236,13 +235,8 @@ def library_errors(task: str, directory: Path | None = None) -> Iterator[None]:
     """Turn the library's errors into one-line `RunError`s ("transformers cannot {task}: …")."""
     try:
         yield
-    except (
-        HeedfulError,
-        Warning,
-        KeyboardInterrupt,
-        SystemExit,
-        MemoryError,
-    ):  # warnings may be set to raise errors
+    # warnings may be set to raise errors
+    except (HeedfulError, Warning, KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:  # also errors of safetensors and torch, and panics of Rust
         if directory is not None and is_refusal(error):
@@ -265,13 +259,9 @@ def import_transformers(directory: Path) -> Any:
             expected="a run, a GPT-2, a BERT or a Llama; transformers loads any other model",
             remedy="pip install 'transformers>=5.0'",
         ) from error
-    # The library itself creates layers, and reads files, without a limit
-    for path in filter(Path.exists, (directory / "config.json", directory / "tokenizer.json")):
-        content = read_json(path)
-        if path.name == "config.json":
-            check_layers(content, directory)
-        elif path.name == "tokenizer.json":
-            check_growth(content, path)
+    path = directory / "tokenizer.json"
+    if path.exists():
+        check_growth(read_json(path), path)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     return transformers

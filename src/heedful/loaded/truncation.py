@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any
 
 from heedful.errors import ArgumentError, TextError
 
 
 class TruncationWarning(UserWarning):
     """A text is longer than the model's context, and only its beginning is read."""
-
-
-def check_single_text(text: Any) -> None:
-    """Raise an `ArgumentError` if `text` is not a string (but a list of strings, for example)."""
-    if not isinstance(text, str):
-        raise ArgumentError(
-            f"a text that is {'None' if text is None else f'a {type(text).__name__}'}",
-            expected="one string",
-            remedy="record several texts separately, or run `opened.model` on a batch inside "
-            "`heedful.record`",
-        )
 
 
 def refuse_second(second: str | None, model: str) -> None:

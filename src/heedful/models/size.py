@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from heedful.errors import RunError
 from heedful.layers.option_names import GATE_NAMES
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 Config = GPTConfig | BertConfig | Seq2SeqConfig
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # contains the memory limit of a container, in bytes
 SPARE = 1 << 24  # numbers that a model may have besides its weights: small position tables
-MAX_BLOCKS = 1000  # maximum number of blocks of a model of transformers, or without weights
-LAYERS = re.compile("(layers?|depths?)$")  # settings that count blocks
+MAX_BLOCKS = 1000  # maximum number of blocks of a model without weights
 
 
 def check_size(config: Config, tensors: Mapping[str, Tensor] | None, directory: Path) -> None:
@@ -50,26 +48,6 @@ def check_size(config: Config, tensors: Mapping[str, Tensor] | None, directory: 
             f"{most:,} tensors of {stored:,} numbers",
             cause="a damaged file, or a config.json of another model than the weights",
         )
-
-
-def check_layers(description: Any, directory: Path) -> None:
-    """Raise a `RunError` if the `config.json` of any architecture names more than `MAX_BLOCKS`.
-
-    The transformers library creates all layers before it compares sizes with the weights.
-    """
-    parts = [("", description)]
-    while parts:
-        name, value = parts.pop()
-        if isinstance(value, dict):
-            parts += value.items()
-        elif isinstance(value, list):
-            parts += [(name, entry) for entry in value]
-        elif isinstance(value, int) and value > MAX_BLOCKS and LAYERS.search(name):
-            raise RunError(
-                f"{directory}/config.json has {name} = {value:,}",
-                expected=f"at most {MAX_BLOCKS:,}",
-                cause="a damaged file",
-            )
 
 
 def _position_numbers(config: Config) -> int:

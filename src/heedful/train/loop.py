@@ -6,11 +6,10 @@ so a resumed run equals an uninterrupted one.
 
 from __future__ import annotations
 
-import ctypes
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ from heedful.train.compiled_pass import Loss, compile_loss
 from heedful.train.events import Ended, Event, Noticed, Saved, Step, Validation, Watched
 from heedful.train.metrics import Line, Metrics, Progress
 from heedful.train.optimizers import make_optimizer, rate_factor, set_rates
-from heedful.train.parallel import clip_gradients, full_tensor, model_runner
+from heedful.train.parallel import full_tensor, model_runner
 from heedful.train.run_files import METRICS
 from heedful.train.settings import TrainSettings
 from heedful.train.tasks import Task
@@ -100,17 +99,12 @@ class Training:
 
         The caller must hold the lock `heedful.train.run_directory.lock_run` while it iterates.
         """
-        reuse_freed_memory()
-        metrics = Metrics(
-            self.directory / METRICS,
-            self.progress,
-            is_writer=self.processes.is_first,
-            callbacks=self.callbacks if self.processes.is_first else (),
-        )
-        try:
+        is_first = self.processes.is_first
+        callbacks = self.callbacks if is_first else ()
+        path = self.directory / METRICS
+        metrics = Metrics(path, self.progress, is_writer=is_first, callbacks=callbacks)
+        with closing(metrics):
             yield from self._events(metrics)
-        finally:
-            metrics.close()
 
     def _events(self, metrics: Metrics) -> Iterator[Event]:
         self.model.train()
@@ -177,7 +171,7 @@ class Training:
         loss, tokens = self._sum_over_processes(parts)
         self._check_finite("training loss is", loss)
         if settings.clip:
-            clip_gradients(self.parameters, settings.clip, self.processes)
+            nn.utils.clip_grad_norm_(self.parameters, settings.clip)
         self.optimizer.step()
         self.progress.step += 1
         rate = settings.learning_rate * rate_factor(step, settings)
@@ -295,17 +289,3 @@ def _seed_dropout(seed: int, device: torch.device) -> None:
         torch.default_generator.manual_seed(seed)  # torch.manual_seed also seeds every GPU
     else:
         torch.manual_seed(seed)
-
-
-def reuse_freed_memory() -> None:
-    """Make glibc reuse freed memory in this process instead of returning it to the system.
-
-    Each step allocates and frees tensors of the same sizes. By default glibc returns the memory of
-    large tensors to the system, which must clear the pages at the next allocation. Without this
-    function, a step of 12 × 64 tokens took 1.06 times the processor time (median of 14 pairs), with
-    the same peak memory. On systems without glibc, the function does nothing.
-    """
-    with suppress(OSError, AttributeError):
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD: freed bytes at the heap's end
-        libc.mallopt(-3, 32 << 20)  # M_MMAP_THRESHOLD: the maximum that glibc allows

@@ -32,7 +32,7 @@ def memory(config: Config, settings: TrainSettings, processes: int = 1) -> int:
     width, all_parameters = config.width, parameters(config)
     states = 4.0 * all_parameters / (processes if settings.shard else 1)
     if settings.optimizer == "muon":
-        states += 2 * min(all_parameters, 1 << 29)
+        states += 2 * all_parameters
     stored = 9 * width + (4 if config.activation in GATE_NAMES else 2) * hidden(config)
     if getattr(config, "qk_norm", False):
         stored += 6 * width

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Any, TypeAlias
 
@@ -15,8 +14,6 @@ from heedful.processes import Processes
 from heedful.train.adamw import AdamW
 from heedful.train.parallel import all_gather, is_sharded, local_rows, map_distributed, overlap
 
-# Numbers orthogonalised at a time: CHUNK per process, but at most MAX_CHUNK by all processes
-CHUNK, MAX_CHUNK = 1 << 27, 1 << 29
 # a, b, c of a X + b (X Xᵀ) X + c (X Xᵀ)² X in each iteration: the first three of five in
 # modded-nanogpt's medium track (by You Jiacheng). Singular values ≥ 0.01 end between 0.38 and 1.25.
 COEFFICIENTS = ((4.0848, -6.8946, 2.9270), (3.9505, -6.3029, 2.6377), (3.7418, -5.5913, 2.3037))
@@ -72,18 +69,22 @@ class Muon(AdamW):
             super()._step(group)
             return
         rows = dict(zip(group["params"], group["parts"], strict=True))
-        trained = (parameter for parameter in rows if parameter.grad is not None)
-        size = min(CHUNK * self.processes.size, MAX_CHUNK)
-        for chunk in chunked_by_size(trained, size):
-            directions = [self._nesterov(parameter, group) for parameter in chunk]
-            if any(map(is_sharded, chunk)):
-                directions = all_gather(directions, list(map(len, chunk)), self.processes)
-            by_shape: dict[torch.Size, list[Part]] = {}
-            for parameter, direction in zip(chunk, directions, strict=True):
-                starts = accumulate(rows[parameter], initial=0)
-                for start, part in zip(starts, direction.split(rows[parameter]), strict=False):
-                    by_shape.setdefault(part.shape, []).append((parameter, start, part))
-            self._subtract(list(by_shape.values()), group["lr"])
+        trained = [parameter for parameter in rows if parameter.grad is not None]
+        directions = [self._nesterov(parameter, group) for parameter in trained]
+        if any(map(is_sharded, trained)):
+            directions = all_gather(directions, list(map(len, trained)), self.processes)
+        by_shape: dict[torch.Size, list[Part]] = {}
+        for parameter, direction in zip(trained, directions, strict=True):
+            starts = accumulate(rows[parameter], initial=0)
+            for start, part in zip(starts, direction.split(rows[parameter]), strict=False):
+                by_shape.setdefault(part.shape, []).append((parameter, start, part))
+        stacks = (torch.stack([part for _, _, part in parts]) for parts in by_shape.values())
+        results = map_distributed(self._orthogonalised, stacks, self.processes)
+        for parts, updates in zip(by_shape.values(), results, strict=True):
+            size = group["lr"] * math.sqrt(max(1.0, updates.shape[1] / updates.shape[2]))
+            for (parameter, start, _), update in zip(parts, updates, strict=True):
+                rows_to_update, row_updates = overlap(parameter, start, update)
+                rows_to_update.sub_(row_updates, alpha=size)
 
     def _nesterov(self, parameter: Any, group: dict[str, Any]) -> Tensor:
         """Apply weight decay and update the momentum of local rows; return Nesterov's direction."""
@@ -95,32 +96,8 @@ class Muon(AdamW):
         local_rows(parameter).mul_(1 - group["lr"] * group["weight_decay"])
         return gradient.lerp(mean, group["momentum"])
 
-    def _subtract(self, by_shape: list[list[Part]], rate: float) -> None:
-        """Subtract orthogonalised directions from parameters; `by_shape` has a list per shape."""
-        stacks = (torch.stack([part for _, _, part in parts]) for parts in by_shape)
-        results = map_distributed(self._orthogonalised, stacks, self.processes)
-        for parts, updates in zip(by_shape, results, strict=True):
-            size = rate * math.sqrt(max(1.0, updates.shape[1] / updates.shape[2]))
-            for (parameter, start, _), update in zip(parts, updates, strict=True):
-                rows, row_updates = overlap(parameter, start, update)
-                rows.sub_(row_updates, alpha=size)
-
     def _orthogonalised(self, stack: Tensor) -> Tensor:
         return orthogonalise(stack.to(self.matmul_dtype or stack.dtype)).to(stack.dtype)
-
-
-def chunked_by_size(tensors: Iterable[Tensor], size: int) -> Iterator[list[Tensor]]:
-    """Yield the tensors in lists; a list ends when its tensors together have `size` numbers."""
-    chunk: list[Tensor] = []
-    numbers = 0
-    for tensor in tensors:
-        chunk.append(tensor)
-        numbers += tensor.numel()
-        if numbers >= size:
-            yield chunk
-            chunk, numbers = [], 0
-    if chunk:
-        yield chunk
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
@@ -134,39 +111,10 @@ def orthogonalise(matrices: Tensor) -> Tensor:
     is_tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if is_tall else matrices
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
-    is_long = x.shape[-1] > 2 * x.shape[-2]
-    x = _newton_schulz_of_square(x) if is_long else _newton_schulz(x)
-    return x.mT if is_tall else x
-
-
-def _newton_schulz(x: Tensor) -> Tensor:
-    """Apply the iterations to x (B, n, m), n ≤ m."""
     for a, b, c in COEFFICIENTS:
         square = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
-    return x
-
-
-def _newton_schulz_of_square(x: Tensor) -> Tensor:
-    """Apply the same iterations to x (B, n, m) with n far below m, mostly by n × n products.
-
-    An iteration is x ← P x, where P is a polynomial of the square S = x xᵀ; so S becomes P S P.
-    The n × n matrices P are multiplied with each other, then their product is multiplied with x.
-    """
-    square = x @ x.mT
-    factor = product = _factor(square, *COEFFICIENTS[0])
-    for coefficients in COEFFICIENTS[1:]:
-        square = factor @ (square @ factor)
-        factor = _factor(square, *coefficients)
-        product = factor @ product
-    return product @ x
-
-
-def _factor(square: Tensor, a: float, b: float, c: float) -> Tensor:
-    """Return P = a I + b S + c S²."""
-    factor = torch.baddbmm(square, square, square, beta=b, alpha=c)
-    factor.diagonal(dim1=-2, dim2=-1).add_(a)
-    return factor
+    return x.mT if is_tall else x
 
 
 def block_matrices(model: nn.Module) -> dict[Tensor, tuple[int, ...]]:

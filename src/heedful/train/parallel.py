@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from heedful.processes import Processes
 
 T = TypeVar("T")
-MIN_GROUP = 2**20  # smallest number of parameters to gather in one message: 4 MB in float32
 
 
 class FunctionModule(nn.Module):
@@ -80,9 +79,6 @@ class Replicated(ModelRunner):
 class Sharded(ModelRunner):
     """Some rows of every weight in each process (FSDP2); a block is gathered only while it runs.
 
-    Each message has a fixed cost. Therefore small blocks are gathered in groups, and a small model
-    in one message. The last group stays gathered from its forward pass to its backward pass.
-
     Construct the optimizer after this runner, because FSDP2 replaces the model's parameters.
     """
 
@@ -95,47 +91,21 @@ class Sharded(ModelRunner):
         super().__init__(model)
         mesh = init_device_mesh(device.type, (size,))
         stacks = [part for part in model.modules() if isinstance(part, nn.ModuleList)]
-        groups = [group for stack in stacks for group in grouped_blocks(stack)]
-        for group in groups:  # the last group's backward pass is next, so it stays gathered
-            fully_shard(group, mesh=mesh, reshard_after_forward=group is not groups[-1])
+        for block in (block for stack in stacks for block in stack):
+            fully_shard(block, mesh=mesh)
         self._module = fully_shard(FunctionModule(model), mesh=mesh)
-        self._gathered: list[Any] = [self._module, *(group[0] for group in groups[-1:])]
 
     def run_inference(self, function: Callable[..., T], *inputs: Any) -> T:
         """Return function(model, *inputs), computed without gradients."""
         with torch.no_grad():  # weights gathered in inference mode cannot be trained later
             result = self._module(function, *inputs)
-        for part in self._gathered:  # torch frees these only in a backward pass
-            part.reshard()
+        self._module.reshard()  # torch frees the weights outside the blocks only in a backward pass
         return result
 
     def accumulate(self, is_last: bool) -> AbstractContextManager[None]:
         """See `ModelRunner.accumulate`."""
         self._module.set_requires_gradient_sync(is_last)
         return nullcontext()
-
-
-def grouped_blocks(stack: Iterable[nn.Module]) -> list[list[nn.Module]]:
-    """Group consecutive blocks; each group but the last has at least `MIN_GROUP` parameters.
-
-    Return no groups if all blocks together have fewer parameters: FSDP2 then gathers all at once.
-
-    >>> [len(group) for group in grouped_blocks([nn.Linear(1023, 1024)] * 5)], MIN_GROUP
-    ([1, 1, 1, 1, 1], 1048576)
-    >>> [len(group) for group in grouped_blocks([nn.Linear(1023, 512)] * 5)]
-    [2, 2, 1]
-    >>> grouped_blocks([nn.Linear(1023, 512)])
-    []
-    """
-    groups: list[list[nn.Module]] = []
-    numbers = MIN_GROUP
-    for block in stack:
-        if numbers >= MIN_GROUP:
-            groups.append([])
-            numbers = 0
-        groups[-1].append(block)
-        numbers += sum(parameter.numel() for parameter in block.parameters())
-    return groups if len(groups) > 1 or numbers >= MIN_GROUP else []
 
 
 def model_runner(
@@ -184,23 +154,6 @@ def copy_rows(tensor: Tensor, values: Tensor) -> None:
     if is_sharded(tensor) and not is_sharded(values):
         tensor, values = overlap(tensor, 0, values)
     local_rows(tensor).copy_(local_rows(values))
-
-
-@torch.no_grad()
-def clip_gradients(parameters: Sequence[Tensor], max_norm: float, processes: Processes) -> None:
-    """Scale all gradients by one factor, so that their total norm is at most `max_norm`.
-
-    For sharded tensors this function sends a single number; `clip_grad_norm_` would send one
-    message for each tensor.
-    """
-    if not any(map(is_sharded, parameters)):
-        nn.utils.clip_grad_norm_(parameters, max_norm)
-        return
-    gradients = [local_rows(tensor.grad) for tensor in parameters if tensor.grad is not None]
-    norm = nn.utils.get_total_norm(gradients)
-    [squares] = processes.all_reduce([float(norm) ** 2], norm.device)
-    factor = norm.new_tensor(max_norm / (math.sqrt(squares) + 1e-6)).clamp(max=1.0)  # NaN stays NaN
-    torch._foreach_mul_(gradients, factor)
 
 
 def map_distributed(

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from heedful.errors import HeedfulError, SaveError
+from heedful.errors import SaveError
 from heedful.files import check_no_links, directory_lock, save_errors
 from heedful.files.atomic import UNFINISHED
-from heedful.files.run_identity import RECIPE, is_heedful_config, read_config
+from heedful.files.run_identity import RECIPE, RUN, config_entry
 from heedful.models.configurations import CHECKPOINTS, SHARDED
 from heedful.train.plan import has_plan
 from heedful.train.run_files import LOGS, METRICS, PICTURES, TOKENS, WATCHED
@@ -52,20 +52,12 @@ def _check_no_foreign_files(directory: Path) -> None:
     """Raise a `SaveError` if a run would replace or remove files that heedful did not write."""
     files = [path for name in (*PREPARED, *TRAINED) if (path := directory / name).exists()]
     files += [path for path in (directory / "state").glob("[!.]*") if path.name != "lock"]
-    if files and not (has_plan(directory) or _has_heedful_config(directory)):
+    if files and not (has_plan(directory) or config_entry(directory, RUN)):
         raise SaveError(
             f"{files[0]} exists and is not part of a heedful run",
             expected="a directory without files of these names",
             remedy="choose another --out",
         )
-
-
-def _has_heedful_config(directory: Path) -> bool:
-    """Whether the directory has a `config.json` that heedful wrote."""
-    try:
-        return is_heedful_config(read_config(directory))
-    except HeedfulError:
-        return False
 
 
 def replace_run(directory: Path) -> None:

@@ -51,18 +51,13 @@ class Watch:
         self.inputs = {"segments": torch.tensor([segments], device=device)} if segments else {}
         self.steps = watch_steps(settings.steps, settings.watch_every)
 
-    @property
-    def tokens(self) -> int:
-        """The number of tokens that the model reads."""
-        return self.ids.shape[1]
-
     def record_step(
         self, runner: ModelRunner, directory: Path, step: int, *, save: bool = True
     ) -> Watched:
         """Record the text after a step and score every head; with `save`, write the recording."""
         recording = self._record(runner)
         if save:
-            path = recording_path(directory, step)
+            path = directory / WATCHED / f"step-{step:08}.safetensors"
             make_directory(path.parent)
             recording.save(path)
         return Watched(step, scores_of(recording))
@@ -121,11 +116,6 @@ def recordings_of(directory: Path) -> dict[int, Path]:
     paths = (directory / WATCHED).glob("step-[0-9]*.safetensors")
     steps = ((path.stem.removeprefix("step-"), path) for path in paths)
     return dict(sorted((int(step), path) for step, path in steps if step.isdecimal()))
-
-
-def recording_path(directory: Path, step: int) -> Path:
-    """Return the path of the recording after a step."""
-    return directory / WATCHED / f"step-{step:08}.safetensors"
 
 
 def remove_recordings_after(directory: Path, step: int) -> None:

@@ -1,6 +1,5 @@
 """The server: access control, refused requests, and errors that affect no other request."""
 
-import errno
 import http.client
 import os
 import re
@@ -294,21 +293,6 @@ def test_connections_without_a_complete_request_are_closed(monkeypatch):
         go.set()  # a complete request waits for its response as long as this takes
         slow.join(20)
         assert answers == [(200, b"done")]
-
-
-def test_at_the_limit_of_open_files_connections_wait_and_one_line_is_printed(monkeypatch, capsys):
-    accept, failures = socket.socket.accept, iter(range(30))
-
-    def limited(listener):
-        if next(failures, None) is not None:
-            raise OSError(errno.EMFILE, "too many open files")
-        return accept(listener)
-
-    with running() as (explorer, port):
-        monkeypatch.setattr(socket.socket, "accept", limited)
-        assert Browser(explorer, port).status(ROW) == 200
-        assert next(failures, None) is None
-    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_generation(browser, tmp_path):

@@ -9,7 +9,7 @@ from small_recordings import of_gpt
 
 from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.handlers import Handlers
-from heedful.views.notebook.kernel_side import Cells, KernelHandler, cell_tracker
+from heedful.views.notebook.kernel_side import KernelHandler
 
 
 class Cell:
@@ -95,16 +95,3 @@ def test_closing_the_last_page_ends_the_thread_and_frees_the_recording():
     assert cell.ask("about")[0]["wrong"] == (
         "the recording of this cell is no longer in the kernel's memory; run the cell again"
     )
-
-
-def test_there_is_no_background_work_while_a_cell_runs(monkeypatch):
-    cell = Cell(of_gpt())
-    cells = cell_tracker()
-    monkeypatch.setattr(cells, "is_running", True)
-    cell.ask("scores", call="0.0.0")
-    thread, handlers = cell.handler._worker
-    assert thread._idle(lambda: True) is False
-    assert handlers.background._queued or handlers._overviews
-    cells.is_running = False
-    assert Cells().is_running is False
-    cell.handler.end()

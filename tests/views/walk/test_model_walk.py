@@ -20,7 +20,6 @@ from heedful.views import walk as walk_views
 from heedful.views.walk import model_data as data_module
 from heedful.views.walk.model_data import model_data
 from heedful.views.walk.one_file import model_walks
-from heedful.views.walk.page_data import with_places
 
 PAGE = Path(walk_views.__file__).parent / "page"
 MODULES = {"model_walk": PAGE / "model_walk.js", "tokenizer": PAGE / "tokenizer.js",
@@ -106,7 +105,7 @@ def check_formulas(entry, stage):
     for head, formulas in enumerate(entry["formulas"]):
         for row, line in zip(ends[0], formulas, strict=True):
             for column, formula in zip(ends[1], line, strict=True):
-                expected = with_places(stage.number_formula(head, row, column))
+                expected = stage.number_formula(head, row, column)
                 assert formula["text"] == expected.text
                 assert formula["numbers"] == pytest.approx(expected.numbers, rel=1e-6, abs=1e-7)
                 whole = [n for n, x in enumerate(expected.numbers) if isinstance(x, int)]

@@ -89,12 +89,9 @@ def write(
 
 
 def _bits(catalogue: Catalogue, room: int) -> int:
-    """Return the bits per number: 32 if they take little room, 16 if all heads fit, else 15."""
-    calls = [call for _, call in catalogue.calls()]
-    needed = {bits: sum(size_of(call, bits) for call in calls) for bits in (SINGLE, 16)}
-    if needed[SINGLE] <= room / 4:
-        return SINGLE
-    return 16 if needed[16] <= 0.95 * room else 15
+    """Return the bits per number: 32 if they take little room, else 16."""
+    needed = sum(size_of(call, SINGLE) for _, call in catalogue.calls())
+    return SINGLE if needed <= room / 4 else 16
 
 
 def _write_inputs(

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import itertools
 import math
 import socket
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -279,31 +275,10 @@ class TimedProtocol(H11Protocol):
             self.loop.call_later(DEADLINE, self._check, self.cycle)
 
 
-class Listener(socket.socket):
-    """A socket whose new connections wait while this process may open no more files."""
-
-    def accept(self) -> tuple[socket.socket, Any]:
-        """Accept a connection, or raise the error that means: try again later."""
-        try:
-            return super().accept()
-        except OSError as error:
-            if error.errno not in (errno.EMFILE, errno.ENFILE):
-                raise
-            _report_open_files()  # asyncio itself would log thousands of tracebacks
-            time.sleep(0.01)  # asyncio tries again at once
-            raise BlockingIOError from error
-
-
-@cache  # one line per process
-def _report_open_files() -> None:
-    print("heedful: new connections wait, because this process has as many open files as it may "
-          "have; raise the limit with ulimit -n", file=sys.stderr)  # fmt: skip
-
-
-def listening(port: int) -> Listener:
+def listening(port: int) -> socket.socket:
     """Return a socket that listens at a port, for connections from this machine only."""
     # without an explicit IPPROTO_TCP, asyncio leaves Nagle's algorithm on: 40 ms per small response
-    listener = Listener(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))

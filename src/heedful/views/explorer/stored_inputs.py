@@ -1,7 +1,7 @@
 """Attention inputs of heads in a standalone page, which computes weights from them.
 
 They are stored as named parts. A key, mask or bias that several heads share is one part. Numbers
-have 32 bits (single precision), 16 or 15. With 16 or 15 bits, they are codes: the range of each
+have 32 bits (single precision) or 16. With 16 bits, they are codes: the range of each
 dimension over all tokens is divided into equal steps. The log-sum-exp of a row is computed from the
 rounded numbers, so that the page's weights sum to one.
 """
@@ -39,7 +39,7 @@ class StoredInputs:
     Args:
         name: the identifier of the call, which is in the names of its parts.
         call: the call; a refuted call raises an error.
-        bits: the bits per number: 32, 16 or 15.
+        bits: the bits per number: 32 or 16.
     """
 
     def __init__(self, name: str, call: Call, bits: int) -> None:

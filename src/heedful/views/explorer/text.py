@@ -176,8 +176,7 @@ def _check(numbers: Iterable[int], recorded: set[int], kind: str) -> None:
     for number in numbers:
         if number not in recorded:
             run = sorted(recorded)
-            contiguous = len(run) > 1 and run == list(range(run[0], run[-1] + 1))
-            listed = f"{run[0]} to {run[-1]}" if contiguous else ", ".join(map(str, run))
+            listed = f"{run[0]} to {run[-1]}" if len(run) > 1 else ", ".join(map(str, run))
             raise ArgumentError(
                 f"{kind} {number}", expected=f"one of the {kind}s {listed or 'none'}"
             )

@@ -8,7 +8,6 @@ The page sends `{"ask": id, "question": …, "words": {…}}`, `{"leave": id}` t
 from __future__ import annotations
 
 import json
-import sys
 import weakref
 import zlib
 from collections.abc import Callable
@@ -108,13 +107,8 @@ class KernelHandler:
                     remedy="run the cell again",
                 )
             texts, _ = texts_and_view(item, **self._chosen)
-            handlers, cells = Handlers(texts), cell_tracker()
-
-            def idle(may_run: Callable[[], bool]) -> bool:
-                free = not cells.is_running
-                return free and handlers.background.work(lambda: may_run() and not cells.is_running)
-
-            self._worker = Worker(idle), handlers
+            handlers = Handlers(texts)
+            self._worker = Worker(handlers.background.work), handlers
         return self._worker
 
     def _reply(self, number: str, future: Future) -> None:
@@ -136,51 +130,6 @@ def page() -> bytes:
     return zlib.compress(json.dumps({"script": one_script(ENTRY), "style": style}).encode())
 
 
-class Cells:
-    """Tracks whether a cell of the notebook runs; background work pauses while a cell runs."""
-
-    def __init__(self) -> None:
-        self.is_running = False
-        ipython = sys.modules.get("IPython")
-        shell = ipython.get_ipython() if ipython is not None else None
-        if shell is not None:
-            shell.events.register("pre_execute", lambda: self._set(True))
-            shell.events.register("post_execute", lambda: self._set(False))
-
-    def _set(self, is_running: bool) -> None:
-        self.is_running = is_running
-
-
-@cache
-def cell_tracker() -> Cells:
-    """Return the `Cells` of this process."""
-    return Cells()
-
-
-class _SingleCall(list[Call]):
-    """A sequence with a single call."""
-
-    sides = None  # unknown without the recording
-
-    @property
-    def parts(self) -> list[_SingleCall]:
-        """The only available part of the sequence."""
-        return [self]
-
-
-class SingleCallRecording(Recording):
-    """A recording of a single call, whose own recording no longer exists."""
-
-    def __init__(self, call: Call) -> None:
-        super().__init__()
-        self._single_call = call
-
-    @property
-    def sequences(self) -> list[Any]:
-        """The sequence with the single call."""
-        return [_SingleCall([self._single_call])]
-
-
 def texts_and_view(item: Recording | Sequence | Call, **chosen: Any) -> tuple[Catalogue, str]:
     """Return the contents of a page, and its initial view as a query string.
 
@@ -191,6 +140,7 @@ def texts_and_view(item: Recording | Sequence | Call, **chosen: Any) -> tuple[Ca
 
     Raises:
         ArgumentError: a layer or head that does not exist.
+        RunError: a call whose recording no longer exists.
     """
     if isinstance(item, Recording):
         return Catalogue({NAME: item}, **chosen), ""
@@ -200,12 +150,13 @@ def texts_and_view(item: Recording | Sequence | Call, **chosen: Any) -> tuple[Ca
         texts = Catalogue({NAME: recording}, **chosen)
         indices = item._index, item._part
         return texts, _view_of(texts, lambda call: (call.sequence, call.part) == indices)
-    if recording is not None:
-        texts = Catalogue({NAME: recording}, **chosen)
-        view = _view_of(texts, lambda call: is_same_call(call, item))
-        if view:
-            return texts, view
-    return Catalogue({NAME: SingleCallRecording(item)}, **chosen), urlencode({"call": "0.0.0"})
+    if recording is None:
+        raise RunError(
+            "the recording of this call is no longer in memory",
+            remedy="keep it in a variable: recording = …",
+        )
+    texts = Catalogue({NAME: recording}, **chosen)
+    return texts, _view_of(texts, lambda call: is_same_call(call, item))
 
 
 def _view_of(texts: Catalogue, matches: Callable[[Call], bool]) -> str:

@@ -7,14 +7,13 @@ only the likeliest tokens of the vocabulary.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from heedful.explain import Answer, Explanation, Formula, Section, Stage
+from heedful.explain import Answer, Explanation, Section, Stage
 from heedful.views.explorer.wire import packed
 from heedful.views.number_format import WorkedExample
 from heedful.views.walk.terminal_pages import has_query_rows
@@ -181,7 +180,7 @@ def _cost(stage: Stage) -> int:
     """Return how many numbers are stored per number of a stage: itself and those of its formula."""
     last = stage.shape[-2] - 1  # the row whose formulas have the most numbers
     formula = stage.number_formula
-    return 1 if formula is None else 1 + len(with_places(formula(0, last, 0)).numbers)
+    return 1 if formula is None else 1 + len(formula(0, last, 0).numbers)
 
 
 def _stored_indices(walk: Explanation, stage: Stage, region: Region) -> dict[str, Any]:
@@ -209,7 +208,7 @@ def _formulas(stage: Stage, region: Region) -> tuple[dict[str, Any], dict[str, T
     for head in range(_heads(stage)):
         for row in region.rows:
             for column in region.columns:
-                formula = with_places(stage.number_formula(head, row, column))
+                formula = stage.number_formula(head, row, column)
                 if formula.text not in texts:
                     texts[formula.text] = len(texts)
                     whole.append([n for n, x in enumerate(formula.numbers) if isinstance(x, int)])
@@ -221,14 +220,6 @@ def _formulas(stage: Stage, region: Region) -> tuple[dict[str, Any], dict[str, T
     if len(texts) > 1:
         more["which"] = torch.tensor(text_indices, dtype=torch.uint8)
     return {"texts": list(texts), "whole": whole}, more
-
-
-def with_places(formula: Formula) -> Formula:
-    """Separate the indices from a formula that only locates a number: "row 3" → "row {}"."""
-    if formula.numbers:
-        return formula
-    places = tuple(int(digits) for digits in re.findall(r"\d+", formula.text))
-    return Formula(re.sub(r"\d+", "{}", formula.text), places)
 
 
 def as_data(walk: Explanation, places: Sequence[int] = ()) -> dict[str, Any]:

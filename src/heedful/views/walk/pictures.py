@@ -11,14 +11,12 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from heedful.errors import ArgumentError
 from heedful.explain import Explanation, Section, Stage
 from heedful.files import check_free, make_directory
 from heedful.pictures import lesson_drawings, plots, word_plane
 from heedful.pictures.labels import label, names, position_labels
 from heedful.views.walk.terminal_pages import has_query_rows
 
-MAX_TOKENS = 1_000  # of an attention map
 MAX_KEYS, MAX_MOVES = 40, 7  # keys in a plane, and arrows with labels
 INPUT_KINDS = ("embeddings", "positions", "input", "memory")
 MAX_ANSWERS, LABEL = 40, 24  # answers in a picture; terminal cells of a bar's label
@@ -49,15 +47,8 @@ def draw(
         the paths of the files, in the order of the walk.
 
     Raises:
-        ArgumentError: the text has more tokens than an attention map can show.
         SaveError: a file exists, and `overwrite` is False; or a file cannot be written.
     """
-    count = max(len(explanation.tokens), len(explanation.memory))
-    if count > MAX_TOKENS:
-        raise ArgumentError(
-            f"pictures of {count:,} tokens", expected=f"at most {MAX_TOKENS:,}",
-            remedy="pass a shorter text",
-        )  # fmt: skip
     files = [
         (folder / f"{number:02}-{picture.name}.{suffix}", picture.figure)
         for number, picture in enumerate(pictures(explanation, query), 1)

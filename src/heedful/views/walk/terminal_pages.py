@@ -96,11 +96,7 @@ class Page:
         self.write("heedful explain ", "bold", *parts, margin=0)
         chosen = {}
         if self.is_model or walk.query is not None:
-            token = walk.tokens[walk.row]
-            chosen["--query"] = f"token {visible(token)} @{walk.row}"
-            others = [f"@{n}" for n, t in enumerate(walk.tokens) if t == token and n != walk.row]
-            if others:
-                chosen["--query"] += f" (also {', '.join(others[:5])}{', …' * (len(others) > 5)})"
+            chosen["--query"] = f"token {visible(walk.tokens[walk.row])} @{walk.row}"
         if walk.layers > 1:
             chosen["--layer"] = f"layer {walk.layer} of {walk.layers}"
         if walk.heads > 1:

@@ -75,11 +75,10 @@ class TokenPage(Page):
         else:
             self._print_diff(self.section.stage_before(stage), stage, keys, labels)
         omitted = stage.shape[-1] - len(keys)
-        if omitted and stage.kind == "weights":
-            share = max(0.0, 1 - sum(self._numbers(stage, keys)))
+        if omitted:
+            weights = self._numbers(self.section.stage("weights"), keys)
+            share = max(0.0, 1 - sum(weights))
             self.write(f"… and {omitted:,} others, whose weights sum to {share:.4f}", "dim")
-        elif omitted:
-            self.write(f"… and {omitted:,} others, whose weights are smaller", "dim")
 
     def _print_products(self, stage: Stage, columns: Sequence[int], labels: Labels) -> None:
         numbers = self._numbers(stage, columns)
