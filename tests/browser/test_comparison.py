@@ -1,4 +1,4 @@
-"""Comparisons in the page, beside the library's numbers: all heads, difference, value norms, rollout."""
+"""The page's comparisons equal the library's: all heads, difference, value norms, rollout."""
 
 import re
 
@@ -15,6 +15,15 @@ def readout(page, name):
     return page.page.get_by_role("figure", name=name, exact=True).locator(".readout b").inner_text()
 
 
+def agrees(page, read, true):
+    """Wait until a number of the page equals a true number."""
+
+    def check():
+        assert as_shown(read(), true)
+
+    page.soon(check)
+
+
 def calls_of(served, where):
     """Every call on the text of a call, by its id."""
     recording, text, _ = map(int, where.split("."))
@@ -29,7 +38,8 @@ def test_a_cell_in_all_heads(host, kind, request, places, served):
     where, call = places(*KINDS[kind])
     page.cell(where, call.heads[-1], 5, 2)
     calls = [each for each in calls_of(served, where) if each.shape[1:] == call.shape[1:]]
-    true = sorted((float(each.weights(h)[5, 2]) for each in calls for h in each.heads), reverse=True)
+    weights = [float(each.weights(h)[5, 2]) for each in calls for h in each.heads]
+    true = sorted(weights, reverse=True)
 
     def check():
         shown = page.region.locator(".all-heads li b").all_inner_texts()
@@ -38,7 +48,7 @@ def test_a_cell_in_all_heads(host, kind, request, places, served):
 
     page.soon(check)
     page.region.locator(".all-heads li button").first.click()
-    page.soon(lambda: as_shown(page.weight, true[0]) or pytest.fail())
+    agrees(page, lambda: page.weight, true[0])
 
 
 @HOSTS
@@ -48,7 +58,7 @@ def test_the_difference_of_two_heads(host, request, places):
     other = places("causal", layer=1)[1]
     page.cell(where, 0, 9, 4, beside=f"{where[:-1]}1.2", difference=1)
     true = float(other.weights(2)[9, 4] - call.weights(0)[9, 4])
-    page.soon(lambda: as_shown(readout(page, "The difference"), true) or pytest.fail())
+    agrees(page, lambda: readout(page, "The difference"), true)
     page.page.get_by_role("button", name="Close the difference").click()
     page.page.get_by_role("button", name="Close the second map").click()
 
@@ -76,12 +86,12 @@ def test_weights_times_value_norms(host, request, places):
     where, call = places(*KINDS["values"])
     page.cell(where, 2, 8, 3, values=1)
     true = float(call.value_norm(2)[8, 3])
-    page.soon(lambda: as_shown(readout(page, "The map"), true) or pytest.fail())
+    agrees(page, lambda: readout(page, "The map"), true)
     page.show(call=where, head=2)
 
 
 def test_rollout(explorer, places, served):
-    where, call = places("causal", layer=1)
+    where, _ = places("causal", layer=1)
     explorer.cell(where, 0, 7, 3)
     calls = calls_of(served, where)[:2]
     true = rollout(([each.weights(h) for h in each.heads] for each in reversed(calls)), 7)
@@ -107,6 +117,6 @@ def test_stars_stand_in_the_address_and_in_python(explorer, places):
     pairs = re.findall(r"\((\d+), (\d+)\)", code)
     assert code.startswith("recording.heads(only=[")
     assert [(int(a), int(b)) for a, b in pairs] == [(call.layer, 1)]
-    explorer.soon(lambda: "stars=1.1" in explorer.page.url or pytest.fail())
+    explorer.page.wait_for_url("**stars=1.1**")
     explorer.page.get_by_role("button", name="Star this head").click()
     assert not heads.locator("code").count()

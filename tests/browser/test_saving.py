@@ -48,9 +48,10 @@ def test_lines_and_heads_are_saved(explorer, places):
     explorer.cell(where, 0, 5, 2)
     text = explorer.page.get_by_role("region", name="The text")
     text.get_by_role("button", name="lines").click()
-    text.get_by_role("button", name="save as SVG").wait_for()
+    button = text.get_by_role("button", name="save as SVG")
+    button.wait_for()
     explorer.page.wait_for_timeout(300)
-    picture = ElementTree.fromstring(saved(explorer, text.get_by_role("button", name="save as SVG")))
+    picture = ElementTree.fromstring(saved(explorer, button))
     names = [word.text for word in picture.iter(f"{SVG}text")]
     assert names == [*call.query_tokens, *call.key_tokens]
     assert len(list(picture.iter(f"{SVG}path"))) - 1 == int((call.weights(0) >= 0.02).sum())

@@ -217,3 +217,12 @@ def test_a_bert_is_trained_resumed_used_and_exported_offline(cli, tmp_path):
     assert [word["id"] for word in mask["words"]] == likely.indices.tolist()
     probabilities = [word["probability"] for word in mask["words"]]
     assert probabilities == pytest.approx(likely.values.tolist(), abs=1e-5)
+
+
+def test_improbable_words_are_not_put_into_the_text(checkpoint, cli, monkeypatch):
+    text = f"The capital of {checkpoint[2].mask_token}."
+    best = json.loads(cli("fill", checkpoint[0], text, "--json")[1])["masks"][0]["words"][0]
+    for limit in (best["probability"] * 0.9, best["probability"] * 1.1):
+        monkeypatch.setattr("heedful.cli.fill.UNCERTAIN", limit)
+        last = cli("fill", checkpoint[0], text)[1].splitlines()[-1]
+        assert last.startswith("No filled text") == (limit > best["probability"])

@@ -1,6 +1,7 @@
 """Encoder–decoders: training on pairs, translating, and drawing the three attentions."""
 
 import json
+import math
 import re
 
 import numpy as np
@@ -169,3 +170,12 @@ def test_wrong_pairs_and_settings_are_one_clear_line(cli, tsv, tmp_path):
     assert not out.exists()
     misused(train(tsv, "--pairs", tsv), "FILES")
     misused(train("--pairs", tsv, "--include", "*.tsv"), "--include")
+
+
+def test_a_warning_if_two_targets_are_nearly_as_probable(trained, cli):
+    for source in ("1 plus 2", "1" * 15):
+        answer = json.loads(cli("translate", trained, source, "--json")[1])
+        best, second = (target["log_probability"] for target in answer["targets"][:2])
+        warning = cli("translate", trained, source)[2]
+        assert ("uncertain" in warning) == (second - best >= math.log(0.1))
+        assert cli("translate", trained, source, "--beams", 1)[2] == ""

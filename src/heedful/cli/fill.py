@@ -11,6 +11,7 @@ import click
 from heedful.cli.input_texts import file_option, read_text, second_option
 from heedful.cli.options import check_model, json_option, opening_options
 
+UNCERTAIN = 0.1  # below this probability, the likeliest word of a mask is not put into the text
 EXAMPLE = """\b
 Examples:
   heedful fill google-bert/bert-base-uncased "The capital of France is [MASK]."
@@ -63,5 +64,12 @@ def fill(
     ]
     console().print(table(["mask", "word", "probability"], rows, numbers=[0, 2]))
     click.echo()
+    least = min(gap.guesses[0].probability for gap in gaps)
+    if least < UNCERTAIN:
+        click.echo(
+            f"No filled text: the likeliest word of a mask has only {100 * least:.1f} %. Such a "
+            "model was trained too little, or the text is unlike its training text."
+        )
+        return
     for line in lines:
         click.echo(line)

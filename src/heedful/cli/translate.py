@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from heedful.translate import Translation
 
 BATCH = 32  # lines translated together
+UNCERTAIN = 0.1  # warn if the second target is at least this many times as probable as the first
 EXAMPLE = """\b
 Examples:
   heedful translate runs/dates "the 3rd of May 1987"
@@ -74,6 +76,7 @@ def translate(
                 _print_all(opened, targets)
             else:  # a blank line for a blank line
                 click.echo(opened.tokenizer.decode(targets[0].ids) if targets else "")
+                _warn_if_uncertain(opened, line, targets)
 
 
 def _ids(opened: LoadedSeq2Seq, line: str, cut: bool, number: int, lines: int) -> list[int]:
@@ -86,6 +89,20 @@ def _ids(opened: LoadedSeq2Seq, line: str, cut: bool, number: int, lines: int) -
         if lines == 1:
             raise
         raise TextError(f"line {number:,}: {error}") from error
+
+
+def _warn_if_uncertain(opened: LoadedSeq2Seq, line: str, targets: list[Translation]) -> None:
+    """Warn on standard error if the two best targets of a line are nearly as probable."""
+    if len(targets) < 2:
+        return
+    ratio = math.exp(targets[1].log_prob - targets[0].log_prob)
+    if ratio >= UNCERTAIN:
+        second = opened.tokenizer.decode(targets[1].ids)
+        click.echo(
+            f"uncertain: for {line!r}, {second!r} is {ratio:.1f} times as probable; --all shows "
+            "all targets with their scores",
+            err=True,
+        )
 
 
 def _as_data(opened: LoadedSeq2Seq, line: str, targets: list[Translation]) -> dict[str, Any]:
