@@ -28,30 +28,11 @@ if TYPE_CHECKING:
     from heedful.layers.stacked_heads import StackedHeads
 
 __all__ = [
-    "ACTIVATIONS",
-    "BLOCKS",
-    "DECODER_BLOCKS",
-    "GATES",
-    "NORMS",
-    "CausalAttention",
-    "CrossAttention",
-    "FeedForward",
-    "GatedFeedForward",
-    "Heads",
-    "KeyValueCache",
-    "LayerCache",
-    "MultiHeadAttention",
-    "PostNormBlock",
-    "PostNormDecoderBlock",
-    "PreNormBlock",
-    "PreNormDecoderBlock",
-    "RMSNorm",
-    "SelfAttention",
-    "ShortConvolution",
-    "SimpleSelfAttention",
-    "StackedHeads",
-    "check_heads",
-    "feed_forward",
-]
+    "ACTIVATIONS", "BLOCKS", "DECODER_BLOCKS", "GATES", "NORMS", "CausalAttention",
+    "CrossAttention", "FeedForward", "GatedFeedForward", "Heads", "KeyValueCache", "LayerCache",
+    "MultiHeadAttention", "PostNormBlock", "PostNormDecoderBlock", "PreNormBlock",
+    "PreNormDecoderBlock", "RMSNorm", "SelfAttention", "ShortConvolution",
+    "SimpleSelfAttention", "StackedHeads", "check_heads", "feed_forward",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(__name__)

@@ -23,29 +23,10 @@ if TYPE_CHECKING:
     from heedful.models.seq2seq import Seq2Seq, Seq2SeqOutput
 
 __all__ = [
-    "Bert",
-    "BertConfig",
-    "BertOutput",
-    "Description",
-    "GPT",
-    "GPTConfig",
-    "GPTOutput",
-    "Part",
-    "ShapeStep",
-    "Seq2Seq",
-    "Seq2SeqConfig",
-    "Seq2SeqOutput",
-    "Setting",
-    "describe",
-    "describe_files",
-    "equivalent_type",
-    "export_model",
-    "load_model",
-    "loss",
-    "model_directory",
-    "meta_model",
-    "parameters_of",
-    "write_model_config",
-]
+    "Bert", "BertConfig", "BertOutput", "Description", "GPT", "GPTConfig", "GPTOutput", "Part",
+    "ShapeStep", "Seq2Seq", "Seq2SeqConfig", "Seq2SeqOutput", "Setting", "describe",
+    "describe_files", "equivalent_type", "export_model", "load_model", "loss",
+    "model_directory", "meta_model", "parameters_of", "write_model_config",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(__name__)

@@ -24,12 +24,6 @@ from heedful.ops.steps import Steps, steps
 from heedful.ops.streaming import Streamed, streaming_attention
 
 __all__ = [
-    "Steps",
-    "Streamed",
-    "attention",
-    "masks",
-    "positions",
-    "reference",
-    "steps",
+    "Steps", "Streamed", "attention", "masks", "positions", "reference", "steps",
     "streaming_attention",
-]
+]  # fmt: skip

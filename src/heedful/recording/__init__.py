@@ -9,14 +9,6 @@ from heedful.recording.segment_table import Segments, SegmentShare
 from heedful.recording.sequence import Sequence
 
 __all__ = [
-    "Call",
-    "Check",
-    "Head",
-    "HeadTotals",
-    "Recording",
-    "SegmentShare",
-    "Segments",
-    "Sequence",
-    "from_attentions",
-    "load",
-]
+    "Call", "Check", "Head", "HeadTotals", "Recording", "SegmentShare", "Segments", "Sequence",
+    "from_attentions", "load",
+]  # fmt: skip
