@@ -154,6 +154,4 @@ def expectation(field: dataclasses.Field, value: Any) -> str | None:
 
 
 def _invalid(field: dataclasses.Field, value: Any, expected: str) -> ArgumentError:
-    return ArgumentError(
-        f"{field.name} = {value!r}", expected=expected, remedy=field.metadata["sentence"]
-    )
+    return ArgumentError(f"{field.name} = {value!r}", expected=expected)

@@ -94,6 +94,8 @@ def generate(
         changes["temperature"] = 0.0
     if loss:
         refuse("and --loss are two tables; pass only one of the two.", probabilities=probabilities)
+    if loss or probabilities:
+        refuse("has no effect on --probabilities and --loss, which are the model's own.", **changes)
     check_model(run, opening)
     from heedful.generate import TextStream, beginning
     from heedful.generate import generate as continuations

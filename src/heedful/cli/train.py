@@ -40,6 +40,12 @@ def _preset_names(on_pairs: bool) -> str:
     return ", ".join(name for name in PRESETS if PRESETS[name].on_pairs == on_pairs)
 
 
+def _check_pairs(_ctx: object, _option: object, name: str | None) -> str | None:
+    if name is not None and name.startswith("--"):
+        raise click.BadParameter(f"expected a file after it, got {name!r}", param_hint="--pairs")
+    return name
+
+
 EXAMPLE = """\b
 Examples:
   heedful train --out runs/first
@@ -60,7 +66,7 @@ Examples:
     help="Directory of the training run.",
 )  # fmt: skip
 @click.option(
-    "--pairs", metavar="FILE.tsv",
+    "--pairs", metavar="FILE.tsv", callback=_check_pairs,
     help="Train an encoder–decoder on a file whose lines hold a source, a tab and a target. "
     f"'{DATES}' is a built-in example: written dates to ISO dates.",
 )  # fmt: skip

@@ -91,6 +91,8 @@ def _check_vectors(**tensors: object) -> None:
                 expected="a tensor or a NumPy array",
                 remedy="torch.tensor and numpy.array convert lists",
             )
+        if not tensor.is_floating_point():
+            raise ArgumentError(f"{name} of {tensor.dtype}", expected="floating-point numbers")
         widths.add(tensor.shape[-1])
     if len(widths) > 1:
         sizes = " and ".join(map(str, sorted(widths)))

@@ -228,10 +228,11 @@ class WorkedExample:
     def __init__(self, explanation: Explanation, section: Section) -> None:
         self.explanation, self.section = explanation, section
 
-    def example(self, stage: Stage, room: int) -> list[Text]:
+    def example(self, stage: Stage, room: int, column: int | None = None) -> list[Text]:
         """Write out a number of the walk's row, in lines of `room` cells if possible.
 
-        It is the first number or, of logits and probabilities, that of the likeliest token.
+        The default is the first number or, of logits and probabilities, that of the likeliest
+        token.
         """
         is_weights = stage.kind == "weights"
         if stage.rows == "width" or not (stage.factors or stage.number_formula or is_weights):
@@ -239,7 +240,7 @@ class WorkedExample:
         walk = self.explanation
         head, heads = walk.head, walk.heads
         row = walk.row if stage.rows == "tokens" else min(1, stage.shape[-2] - 1)
-        column = self._first_column(stage, row)
+        column = self._first_column(stage, row) if column is None else column
         names = walk.labels(stage.columns)
         name = visible(walk.labels(stage.rows)[row])
         name += f" → {visible(names[column])}" if names else f", number {column}"

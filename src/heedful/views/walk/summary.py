@@ -28,7 +28,7 @@ class Summary(TokenPage):
                     stage = section.stage(kind)
                     self.write(stage.formula, "cyan")
                     if kind in ("scaled", "weights"):
-                        self._print(self._example(stage, self.room))
+                        self._print(self._example(stage, self.room, self._keys()[0]))
                     if kind != "scaled":
                         self.print_numbers(stage)
         names, changes = zip(*self._changes(), strict=True)
@@ -41,6 +41,12 @@ class Summary(TokenPage):
         self.screen.print()
         title = name[0].upper() + name[1:] + (f", {shape}" if shape else "")
         self.write(f"── {title} ──", "bold cyan", margin=0)
+
+    def _keys(self) -> list[int]:
+        """Return the keys to show, without masked ones: the summary does not show the mask."""
+        keys = super()._keys()
+        weights = self._numbers(self.section.stage("weights"), keys)
+        return [key for key, weight in zip(keys, weights, strict=True) if weight] or keys[:1]
 
     def _changes(self) -> Iterator[tuple[str, float]]:
         """Yield each part of the residual stream, and the relative change of the token's vector."""

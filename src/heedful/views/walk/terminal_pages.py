@@ -272,8 +272,8 @@ class Page:
     ) -> list[list[float]]:
         return stage.of_head(head, self.explanation.heads, rows, columns).tolist()
 
-    def _example(self, stage: Stage, room: int) -> list[Text]:
-        lines = self.worked_example.example(stage, room)
+    def _example(self, stage: Stage, room: int, column: int | None = None) -> list[Text]:
+        lines = self.worked_example.example(stage, room, column)
         return [part for line in lines for part in self._wrapped(line, room)]
 
     def print_bars(self, numbers: Sequence[float], labels: Labels) -> None:

@@ -39,7 +39,7 @@ function comparison(answer, key, name) {
   const gap = number(answer.score) - scores[other];
   const otherName = name(keys[other]);
   if (answer.rank > 1)
-    return `The score is ${(-gap).toFixed(2)} below the highest score, that of ${otherName}. That key therefore gets ${times(Math.exp(-gap))} this weight.`;
+    return `The score is ${(-gap).toFixed(2)} below the highest score, that of ${otherName}. ${-gap < 0.05 ? "The weights are nearly equal." : `That key therefore gets ${times(Math.exp(-gap))} this weight.`}`;
   if (gap < 0.005) return `${otherName} has the same score, and the same weight.`;
   const ratio =
     Math.exp(-gap) < 0.001
