@@ -1,20 +1,13 @@
 """After an interruption of a recording or a check, such as Ctrl-C, nothing is left behind."""
 
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 import torch
 from shown_maps import WIDTH, Heads, M, N, weighed
-from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import heedful
-
-HOOKS = [name for name in vars(nn.Module()) if "hooks" in name]
-OURS = str(Path(heedful.__file__).parent)
-# Operations of the context itself, which defers Ctrl-C, and operations without effect
-PASSED_OVER = ("record.py", "uninterrupted.py")
 
 
 class Interrupting(TorchDispatchMode):
