@@ -95,7 +95,7 @@ def looked_at(model, *inputs, missed=NOTHING, **options):
 
 
 def recorded(model, *inputs, named=NOTHING, **options):
-    """Record one pass of a model; `named` are its keyword arguments, `options` those of `record`."""
+    """Record one pass of a model with keyword arguments `named`, and with options of `record`."""
     with heedful.record(model, **options) as recording:
         model(*inputs, **named)
     return recording
