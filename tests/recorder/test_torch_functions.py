@@ -64,16 +64,6 @@ def test_the_function_itself_with_a_boolean_padding():
         torch.testing.assert_close(sequence[0].weights(), map_, atol=2e-6, rtol=0)
 
 
-@pytest.mark.parametrize("options", [{"add_bias_kv": True}, {"add_zero_attn": True}])
-def test_multi_head_attention_with_keys_of_its_own(options):
-    layer, (query, memory, _) = multi_head(True, **options)
-    _, maps = layer(query, memory, memory, average_attn_weights=False)
-    with heedful.record(layer) as recording:
-        layer(query, memory, memory, need_weights=False)
-    for sequence, map_ in zip(recording.sequences, maps, strict=True):
-        torch.testing.assert_close(sequence[0].weights(), map_, atol=2e-6, rtol=0)
-
-
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_a_mask_of_multi_head_attention_is_recognised(need_weights):
     layer, (query, _, _) = multi_head(True)

@@ -181,19 +181,6 @@ def test_verify_finds_the_role_of_each_axis(case, texts):
     shows(recording, model.maps(*inputs))
 
 
-@pytest.mark.parametrize("rows", [[0, 1, 2], [2, 1, 0], [0, 1, 2, 0, 1, 2]])
-def test_a_loop_over_texts_has_a_call_for_each(rows):
-    class Loops(Attend):
-        def forward(self, x):
-            return [super(Loops, self).forward(x[row : row + 1]) for row in rows]
-
-    model, x = Loops(), torch.randn(3, N, E)
-    recording = recorded(model, x)
-    assert recording[0].layout == "guessed"
-    assert recording.verify(model, x) == {"verified": len(rows)}
-    shows(recording, model.maps(x), at=-1)
-
-
 def test_a_second_stream_that_shares_its_first_keys():
     """ProphetNet: its predicting streams attend to the main stream and to themselves."""
     config = transformers.ProphetNetConfig(
