@@ -123,20 +123,6 @@ def test_flash_attention_on_gpus_aligns_the_last_query_to_the_last_key():
     assert recording[0].causes.mask == Causal(N - 3)
 
 
-def efficient(query, key, value, bias, _, of_key, most_q, most_k, dropout, hides, with_sums=False,
-              *, scale=None, seqlen_k=None, window_size=None):  # fmt: skip
-    """The result of torch's memory-efficient kernel, with tensors (B, N, H, d)."""
-    query, key, value = (side.transpose(1, 2) for side in (query, key, value))
-    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
-    scores = scores if bias is None else scores + bias
-    offset = key.shape[2] - query.shape[2] if hides == 2 else 0
-    if hides:
-        scores = scores.masked_fill(~torch.ones_like(scores).tril(offset).bool(), -torch.inf)
-    sums = scores.logsumexp(-1) if with_sums else torch.empty(*scores.shape[:2], 0)
-    none = torch.empty(0, dtype=torch.long)
-    return (scores.softmax(-1) @ value).transpose(1, 2).contiguous(), sums, none, none, 3, N
-
-
 PREFIX = torch.ones(90, 90).tril().bool()
 PREFIX[:30, :30] = True
 DOCUMENTS = torch.block_diag(*(torch.ones(n, n) for n in (30, 3, 97))).bool()

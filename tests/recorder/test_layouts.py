@@ -152,14 +152,6 @@ def are_those(recording, maps):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_axes_of_the_user_are_used_as_passed(order):
-    model, x = Heads(arranged(ORDERS[order]), heads=3), torch.randn(2, 6, WIDTH)
-    recording = looked_at(model, x, axes={"Heads": order})
-    are_those(recording, maps_of(model, x, order))
-    assert {call.layout for [call] in recording.sequences} == {"told"}
-
-
-@pytest.mark.parametrize("order", ORDERS)
 def test_the_usual_order_needs_no_verify_but_others_do(order):
     model, x = Heads(arranged(ORDERS[order]), heads=3), torch.randn(2, 6, WIDTH)
     recording = looked_at(model, x, missed=None)
