@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from shown_maps import WIDTH, D, Heads, N, weighed
+from shown_maps import WIDTH, D, Heads, N, recorded, weighed
 from torch import nn
 from torch.nn import functional as F
 
@@ -22,8 +22,7 @@ def test_parameters_that_autocast_has_cached_count_as_parameters(before, gradien
     with torch.set_grad_enabled(gradients), torch.autocast("cpu", torch.bfloat16):
         for _ in range(before):
             model(x)
-        with heedful.record(model) as recording:
-            model(x)
+        recording = recorded(model, x)
     assert recording.missed == {}
     for [call], weights in zip(recording.sequences, calls[-1], strict=True):
         assert (call.proof, call.layout) == ("proved", "usual")
@@ -96,8 +95,7 @@ def test_a_fused_layer_under_autocast(dtype, first):
                 .unflatten(-1, (3, 2, 4))
                 .permute(2, 0, 3, 1, 4)
             )
-            with heedful.record(layer) as recording:
-                layer(x)
+            recording = recorded(layer, x)
     assert recording.missed == {}
     [call] = recording
     assert call.proof == "proved", call.why

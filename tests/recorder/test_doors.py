@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from shown_maps import Given, looked_at
+from shown_maps import Given, looked_at, recorded
 from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
@@ -247,8 +247,7 @@ class NormAttention(nn.Module):
 def test_attention_in_a_module_that_is_not_watched_has_the_name_of_its_parent():
     model = nn.Sequential(nn.Sequential(NormAttention()), nn.Sequential(NormAttention()))
     x = torch.randn(2, 3, 5, 4)
-    with heedful.record(model) as recording:
-        model(x)
+    recording = recorded(model, x)
     assert [call.name for call in recording] == ["0", "1"]
     first = (x @ x.mT / 2).softmax(-1)
     torch.testing.assert_close(torch.stack([recording[0].weights(h) for h in range(3)]), first[0])

@@ -4,10 +4,8 @@ from contextlib import suppress
 
 import pytest
 import torch
-from shown_maps import WIDTH, Heads, M, N, weighed
+from shown_maps import WIDTH, Heads, M, N, recorded, weighed
 from torch.utils._python_dispatch import TorchDispatchMode
-
-import heedful
 
 
 class Interrupting(TorchDispatchMode):
@@ -28,8 +26,7 @@ class Interrupting(TorchDispatchMode):
 def test_after_an_interruption_a_call_can_be_checked_again(error):
     model = Heads(lambda query, key: (query @ key.mT).softmax(-1) @ key)
     x, y = torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH)
-    with heedful.record(model) as recording:
-        model(x, y)
+    recording = recorded(model, x, y)
     at, is_interrupted = 0, True
     while is_interrupted:
         at += 1

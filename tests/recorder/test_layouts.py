@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from shown_maps import WIDTH, Heads, looked_at, near, weighed
+from shown_maps import WIDTH, Heads, looked_at, near, recorded, weighed
 from torch import nn
 
-import heedful
 from heedful.errors import ArgumentError
 from heedful.recorder.axes.usual_order import (
     BLOCK,
@@ -184,8 +183,7 @@ class Odd(nn.Module):
 
 def test_a_refused_layout_is_missed_unless_axes_are_passed():
     x = torch.randn(2, 5, N, D)
-    with heedful.record(model := Odd()) as recording:
-        model(x)
+    recording = recorded(model := Odd(), x)
     with pytest.warns(UserWarning, match="attention of Odd was not recorded"):
         assert len(recording) == 0
     assert "axes=" in recording.missed["Odd"]

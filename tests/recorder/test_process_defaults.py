@@ -3,10 +3,8 @@
 import pytest
 import torch
 from process_defaults import default_elsewhere, default_type
-from shown_maps import WIDTH, Heads
+from shown_maps import WIDTH, Heads, recorded
 from torch import nn
-
-import heedful
 
 LONG = 333  # more than the largest count that bfloat16 represents exactly
 
@@ -30,8 +28,7 @@ MODELS = {
 
 def everything(model, x):
     """All numbers of a recording by name, and its texts."""
-    with heedful.record(model) as recording:
-        model(x)
+    recording = recorded(model, x)
     recording.verify(model, x)
     sequence = recording.sequences[1]
     (call,) = sequence

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from finalized_calls import settled
+from shown_maps import recorded
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -29,8 +30,7 @@ IDS = torch.arange(2 * 11).view(2, 11) % 23
 
 
 def test_models_of_heedful(model):
-    with heedful.record(model, values=True) as recording:
-        model(IDS)
+    recording = recorded(model, IDS, values=True)
     assert [call.name for call in recording] == [f"blocks.{i}.attend" for i in range(3)]
     assert [(call.layer, call.pass_index, call.kind) for call in recording] == [
         (i, 0, "causal") for i in range(3)
@@ -43,8 +43,7 @@ def test_models_of_heedful(model):
 
 
 def test_statistics_of_a_call_are_those_of_its_map(model):
-    with heedful.record(model) as recording:
-        model(IDS)
+    recording = recorded(model, IDS)
     call, map_ = recording[1], recording[1].weights().double()
     entropy = -torch.special.xlogy(map_, map_).sum(-1)
     torch.testing.assert_close(call.entropy().double(), entropy, atol=1e-6, rtol=1e-5)
@@ -63,9 +62,9 @@ def test_statistics_of_a_call_are_those_of_its_map(model):
 def test_recording_changes_no_output_and_no_gradient(model):
     model.train()
     outputs = []
-    for recorded in (False, True):
+    for is_recorded in (False, True):
         model.zero_grad()
-        if recorded:
+        if is_recorded:
             with heedful.record(model) as recording:
                 loss = model(IDS).logits.square().mean()
                 loss.backward()
@@ -112,8 +111,7 @@ def test_kinds(model):
             return self.outer(self.inner(x), memory)
 
     both = Both()
-    with heedful.record(both) as recording:
-        both(torch.randn(2, 5, 12), torch.randn(2, 7, 12))
+    recording = recorded(both, torch.randn(2, 5, 12), torch.randn(2, 7, 12))
     assert [(call.name, call.kind) for call in recording] == [("inner", "self"), ("outer", "cross")]
     assert [call.shape for call in recording] == [(3, 5, 5), (3, 5, 7)]
 
@@ -143,8 +141,7 @@ def test_a_single_different_row_of_a_long_mask_is_detected(row):
 
 
 def test_the_summary_reports_progress_and_can_be_interrupted(model):
-    with heedful.record(model) as recording:
-        model(IDS)
+    recording = recorded(model, IDS)
     shares = []
     summary = recording.summary(shares.append)
     assert shares == sorted(shares)
@@ -174,8 +171,7 @@ def test_attention_with_dropout_is_unproved(kernel, dropout):
             return kernel(x, x, x, **{dropout: 0.4})
 
     x = torch.randn(2, 3, 5, 4)
-    with heedful.record(model := Drops()) as recording:
-        model(x)
+    recording = recorded(Drops(), x)
     [(_, check)] = recording.certificate()
     assert (check.rows, check.passed, check.proof) == (0, False, "unproved")
     assert check.why == recording[0].why == "not compared: weights were dropped at random"

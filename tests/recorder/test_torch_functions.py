@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 import torch
-from shown_maps import looked_at
+from shown_maps import looked_at, recorded
 from torch import nn
 
 import heedful
@@ -173,8 +173,7 @@ def test_functions_that_call_the_kernel(function):
         def forward(self, x):
             return function(x, x, x)
 
-    with heedful.record(other := Other()) as recording:
-        other(torch.randn(2, 3, 5, 4))
+    recording = recorded(Other(), torch.randn(2, 3, 5, 4))
     assert [call.door for call in recording] == ["scaled_dot_product_attention"]
 
 
