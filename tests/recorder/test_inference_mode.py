@@ -24,6 +24,10 @@ LAYOUTS = {
         lambda q, k: weighed(q, k[:, :1].expand_as(k)),
     ),
     "logarithms": (lambda q, k: (q @ k.mT).log_softmax(-1).exp() @ k, weighed),
+    "into a tensor": (
+        lambda q, k: softened(torch.matmul(q, k.mT, out=q.new_empty(*q.shape[:3], k.shape[2]))) @ k,
+        weighed,
+    ),
     "another axis": (lambda q, k: (k @ q.mT).softmax(-2).mT @ k, weighed),
     "a function": (lambda q, k: torch.softmax(torch.matmul(q, k.mT), dim=-1).matmul(k), weighed),
 }
