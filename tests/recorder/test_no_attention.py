@@ -105,6 +105,19 @@ def test_similar_operations_are_missed(way):
     is_missed(lambda query, key: does(query @ key.mT, key), reason)
 
 
+def test_only_the_innermost_module_is_missed():
+    class OuterAttention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.core = OtherAttention(lambda query, key: (query @ key.mT).sigmoid() @ key)
+            self.out = nn.Linear(D, WIDTH)
+
+        def forward(self, x):
+            return self.out(self.core(x))
+
+    looked_at(OuterAttention(), *given(N), missed={"core": SILENT})
+
+
 def linear(query, key):
     """Axes b, h, n, d."""
     value = key.exp()
