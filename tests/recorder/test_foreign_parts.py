@@ -93,13 +93,15 @@ def test_attention_of_the_user_is_a_call_beside_those_of_the_model(build, way, a
         model_maps.append((query.double() @ MEMORY.double().mT / 2).softmax(-1).float())
         return attend(x)
 
-    way(*feed_of(model), attending)
+    block, name = feed_of(model)
+    way(block, name, attending)
     with torch.no_grad(), heedful.record(model) as recording:
         model(IDS)
     for text, weights in zip(recording.sequences, model_maps[0], strict=True):
         assert sorted(call.shape for call in text) == [(3, 6, 5), (3, 6, 6)]
         [call] = [call for call in text if call.shape == (3, 6, 5)]
         assert call.proof == "proved"
+        assert call.name.endswith(name) == (way is not hooked_before)
         torch.testing.assert_close(call.weights(), weights)
 
 

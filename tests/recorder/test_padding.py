@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.ops.masks import Dense, Mask, Packed
-from heedful.recorder.axes.mask_structure import offset_of
+from heedful.recorder.axes.mask_structure import offset_of, recognise
 
 B, H, D = 2, 3, 4
 
@@ -154,6 +154,12 @@ def test_a_mask_that_is_not_padding_removes_no_token(way, by_hand):
     recording = recorded(model, x, x, allowed, **OTHERS[way])
     shows(recording, model.attend.expected(x, x, allowed), every, every)
     assert recording[0].kind == "causal"
+
+
+def test_a_pool_of_packed_parts_is_not_causal():
+    runs = range(8), range(8, 12)
+    table = torch.tensor([[m in run for m in range(16)] for run in runs])
+    assert offset_of(recognise(Dense(table), (1, 2, 16)), 0, 0) is None
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 2])

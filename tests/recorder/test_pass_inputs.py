@@ -247,6 +247,19 @@ def test_position_ids_do_not_determine_the_number_of_texts(texts, of_each, lengt
     assert (recording[0].proof, recording[0].layout) == ("proved", "usual")
 
 
-def test_a_step_of_one_text_with_three_kinds_of_positions():
-    inputs = {"input_ids": torch.ones(1, 1).long(), "position_ids": torch.ones(3, 1, 1).long()}
-    assert Inputs(Frame("", nn.Module(), (), inputs)).texts() == (1, None)
+def integers(*shape):
+    return torch.ones(shape, dtype=torch.long)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "queries", "texts"),
+    [
+        ({"input_ids": integers(1, 1), "position_ids": integers(3, 1, 1)}, 0, (1, None)),
+        ({"input_ids": integers(3, N)}, N, (3, None)),
+        ({"input_ids": integers(N, 3)}, N, (N, 3)),  # its positions may come first
+        ({"input_ids": integers(N, N)}, N, (N, None)),
+        ({"x": torch.ones(N, 3, 12)}, N, (3, N)),
+    ],
+)
+def test_the_number_of_texts_by_the_shapes_of_inputs(inputs, queries, texts):
+    assert Inputs(Frame("", nn.Module(), (), inputs)).texts(queries) == texts

@@ -268,21 +268,31 @@ T5 = transformers.T5Config(
 )
 
 
+class HandsOn(nn.Module):
+    """Encodes several texts, and then decodes a target for each."""
+
+    def __init__(self, form):
+        super().__init__()
+        self.t5, self.form = transformers.T5Model(T5), form
+
+    def forward(self, texts, target):
+        memories = [self.form(self.t5.encoder(input_ids=ids)[0]) for ids in texts]
+        return [self.t5(encoder_outputs=m, decoder_input_ids=target)[0] for m in memories]
+
+
 @pytest.mark.parametrize("form", [lambda memory: (memory,), lambda memory: [memory]])
 def test_a_memory_that_is_passed_on_has_the_labels_of_its_text(form):
-    class HandsOn(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.t5 = transformers.T5Model(T5)
-
-        def forward(self, ids, target):
-            memory = self.t5.encoder(input_ids=ids)[0]
-            return self.t5(encoder_outputs=form(memory), decoder_input_ids=target)[0]
-
     ids, target = torch.cat([IDS, OTHERS[:1]]), OTHERS.flatten()[:9].view(3, 3)
-    recording = looked_at(HandsOn().eval(), ids, target, tokenizer=named)
+    recording = looked_at(HandsOn(form).eval(), [ids], target, tokenizer=named)
     assert len(recording.sequences) == 3
     for b, calls in enumerate(recording.sequences):
         assert [call.proof for call in calls] == ["proved"] * 3
         assert calls[2].kind == "cross"
         assert (calls[2].query_tokens, calls[2].key_tokens) == (named(target[b]), named(ids[b]))
+
+
+def test_of_several_texts_that_were_encoded_the_memory_has_no_labels():
+    model, texts = HandsOn(lambda memory: (memory,)).eval(), [IDS[:1], OTHERS[:1]]
+    crosses = looked_at(model, texts, OTHERS[:1, :3], tokenizer=named)[3::2]
+    assert [call.kind for call in crosses] == ["cross"] * 2
+    assert [call.key_tokens for call in crosses] == [None, None]

@@ -190,6 +190,14 @@ def test_a_compiled_model_and_inference_mode():
     torch.testing.assert_close(recording.summary()["entropy"], plain.summary()["entropy"])
 
 
+def test_a_norm_that_is_called_twice_is_recognised_as_self_attention():
+    layer, x = multi_head(True)[0], torch.randn(2, 5, 12)
+    with heedful.record(layer) as recording:
+        layer(x, x.clone(), x)
+        layer(x, x.flip(1), x.flip(1))  # the same shape, other numbers
+    assert [call.kind for call in recording] == ["self", "cross"]
+
+
 @pytest.mark.parametrize("kind", ["encoder layer", "linear"])
 def test_no_tensor_of_a_pass_is_kept_after_the_recording(kind):
     """Inputs and outputs are released, without the garbage collector."""
