@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from shown_maps import WIDTH, B, N, looked_at, shows, weighed
+from shown_maps import WIDTH, B, Given, N, looked_at, shows, weighed
 from torch import nn
 from torch.nn.functional import cross_entropy, one_hot, scaled_dot_product_attention
 
@@ -76,6 +76,12 @@ def test_a_part_of_attention_that_its_caller_completes_is_not_missed(way, is_top
     recording = looked_at(model if is_top else nn.Sequential(model), x)
     assert [call.name for call in recording] == ["Caller" if is_top else "0"]
     shows(recording, weighed(part.q(x), part.k(x))[:, None])
+
+
+def test_attention_that_an_inner_module_completes_is_not_missed():
+    part = Part(lambda self, x: self.core(*self.heads(x)))
+    part.core = Given(attended)
+    assert [call.name for call in looked_at(part, inputs())] == ["core"]
 
 
 def kernel(name):
