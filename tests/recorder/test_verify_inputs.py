@@ -94,25 +94,25 @@ def test_an_input_without_a_batch_axis_is_verified_or_stays_usual():
     near(recording[0].weights(), model.maps(x[None])[0])
 
 
-def test_each_entry_of_a_list_of_texts_is_a_text():
+@pytest.mark.parametrize("trains", [True, False])
+def test_each_entry_of_a_list_of_texts_is_a_text_without_padding(trains):
+    """Only the encoder layer is passed the padding mask."""
+
     class Padded(nn.Module):
         def __init__(self):
             super().__init__()
-            self.attend = nn.MultiheadAttention(E, H, batch_first=True)
+            self.layer = nn.TransformerEncoderLayer(E, H, 16, dropout=0.0, batch_first=True)
 
         def forward(self, texts):
             x = nn.utils.rnn.pad_sequence(texts, batch_first=True)
-            hidden = (
-                torch.arange(x.shape[1]) >= torch.tensor([len(text) for text in texts])[:, None]
-            )
-            return self.attend(x, x, x, key_padding_mask=hidden)[0]
+            lengths = torch.tensor([len(text) for text in texts])
+            hidden = torch.arange(x.shape[1]) >= lengths[:, None]
+            return self.layer(x, src_key_padding_mask=hidden)
 
-    recording = recorded(Padded().eval(), [torch.randn(5, E), torch.randn(7, E)])
-    assert [[call.shape for call in text] for text in recording.sequences] == [
-        [(H, 5, 5)],
-        [(H, 7, 7)],
-    ]
-    assert recording[0].layout == "told"
+    recording = recorded(Padded().train(trains), [torch.randn(5, E), torch.randn(7, E)])
+    shapes = [[call.shape for call in text] for text in recording.sequences]
+    assert shapes == [[(H, 5, 5)], [(H, 7, 7)]]
+    assert (recording[0].proof, recording[0].layout) == ("proved", "told")
 
 
 def test_texts_of_a_dictionary_are_counted():
