@@ -95,18 +95,22 @@ def test_an_input_without_a_batch_axis_is_verified_or_stays_usual():
 
 
 @pytest.mark.parametrize("trains", [True, False])
-def test_each_entry_of_a_list_of_texts_is_a_text_without_padding(trains):
-    """Only the encoder layer is passed the padding mask."""
+@pytest.mark.parametrize("kind", ["attention", "encoder layer"])
+def test_each_entry_of_a_list_of_texts_is_a_text_without_padding(kind, trains):
+    """Only the layer is passed the padding mask."""
 
     class Padded(nn.Module):
         def __init__(self):
             super().__init__()
+            self.attend = nn.MultiheadAttention(E, H, batch_first=True)
             self.layer = nn.TransformerEncoderLayer(E, H, 16, dropout=0.0, batch_first=True)
 
         def forward(self, texts):
             x = nn.utils.rnn.pad_sequence(texts, batch_first=True)
             lengths = torch.tensor([len(text) for text in texts])
             hidden = torch.arange(x.shape[1]) >= lengths[:, None]
+            if kind == "attention":
+                return self.attend(x, x, x, key_padding_mask=hidden)[0]
             return self.layer(x, src_key_padding_mask=hidden)
 
     recording = recorded(Padded().train(trains), [torch.randn(5, E), torch.randn(7, E)])
