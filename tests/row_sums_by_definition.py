@@ -2,6 +2,7 @@
 
 import math
 
+import shown_maps
 import torch
 from shown_maps import Given
 from torch import nn
@@ -14,7 +15,6 @@ from transformers import (
     LlamaModel,
 )
 
-import heedful
 from heedful.models import GPT, GPTConfig
 from heedful.recording import map_rows
 
@@ -49,12 +49,7 @@ def heads_first(query, key):
     return scaled_dot_product_attention(query, key, key).transpose(0, 1)
 
 
-@torch.no_grad()
-def recorded(model, *inputs, **options):
-    named = options.pop("named", {})
-    with heedful.record(model, **options) as recording:
-        model(*inputs, **named)
-    return recording
+recorded = torch.no_grad()(shown_maps.recorded)
 
 
 def ids():

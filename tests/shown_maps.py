@@ -94,6 +94,13 @@ def looked_at(model, *inputs, missed=NOTHING, **options):
     return recording
 
 
+def recorded(model, *inputs, named=NOTHING, **options):
+    """Record one pass of a model with keyword arguments `named`, and with options of `record`."""
+    with heedful.record(model, **options) as recording:
+        model(*inputs, **named)
+    return recording
+
+
 def near(weights, expected):
     """Assert that weights are equal up to rounding."""
     is_double = expected.dtype == torch.float64

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from shown_maps import Given
+from shown_maps import WIDTH, Given, Heads, recorded
 
 import heedful
 from heedful.errors import ArgumentError, RunError
@@ -24,11 +24,9 @@ def model():
     return GPT(GPTConfig(vocabulary=23, context_length=32, width=24, layers=3, heads=4)).eval()
 
 
-@pytest.fixture(scope="module")
-def recording(model):
-    with heedful.record(model, values=True) as recording:
-        model(IDS)
-    return recording
+@pytest.fixture(scope="module", name="recording")
+def of_model(model):
+    return recorded(model, IDS, values=True)
 
 
 def refused(words, ask, *inputs):
@@ -116,6 +114,10 @@ def test_invalid_arguments_are_refused_before_the_model_runs(model, arguments, w
     refused(words, heedful.record(model, **arguments).__enter__)
 
 
+def test_a_model_that_is_no_module_is_refused():
+    refused("expected a torch module", heedful.record("gpt2").__enter__)
+
+
 def test_missing_layers_and_heads(model):
     with (
         pytest.raises(ArgumentError, match="no layer 7 was recorded; expected numbers from 0 to 2"),
@@ -131,6 +133,13 @@ def test_missing_layers_and_heads(model):
         recording.summary()
     with pytest.raises(ArgumentError, match=r"head 7.* 0 to 3"), heedful.record(model, heads=[7]):
         model(IDS)
+
+
+@pytest.mark.filterwarnings("ignore:attention of Heads was not recorded")
+def test_a_missing_head_of_attention_by_hand_is_reported():
+    model = Heads(lambda query, key: (query @ key.mT).softmax(-1) @ key)
+    recording = recorded(model, torch.randn(1, 5, WIDTH), heads=[99])
+    assert recording.missed == {"Heads": "head 99 of Heads; expected heads from 0 to 2"}
 
 
 CHOSEN = [3, 1]
@@ -156,8 +165,8 @@ def test_selected_heads_keep_their_order_and_their_numbers(model, recording, hea
 def test_statistics_of_a_sequence_of_only_padding_are_nan(model):
     keep = torch.ones(3, 7, dtype=torch.bool)
     keep[1], keep[2, 4:] = False, False
-    with heedful.record(model, values=True) as recording:
-        model(IDS[:1, :7].expand(3, 7), keep=keep)
+    ids = IDS[:1, :7].expand(3, 7)
+    recording = recorded(model, ids, named={"keep": keep}, values=True)
     empty = recording.sequences[1]
     summary = empty.summary()
     assert [len(tokens) for tokens in summary.pop("received")] == [4, 4, 4]
@@ -170,8 +179,7 @@ def test_statistics_of_a_sequence_of_only_padding_are_nan(model):
 
 def test_an_empty_batch_raises_one_line():
     model = Given(lambda x: heedful.attention(x, x, x))
-    with heedful.record(model) as recording:
-        model(torch.randn(0, 3, 5, 4))
+    recording = recorded(model, torch.randn(0, 3, 5, 4))
     assert recording.sequences == []
     for ask in (recording.summary, lambda: recording[0], lambda: list(recording)):
         with pytest.raises(RunError, match="no sequence in"):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from shown_maps import WIDTH, Heads, near
+from shown_maps import WIDTH, Heads, near, recorded
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -75,8 +75,7 @@ def test_windows_and_heads_are_arranged_by_the_pattern(letters, windows, by_hand
 )
 def test_heads_and_texts_in_one_axis_are_exact(letters, order, by_hand):
     model, x = Raw(order, by_hand), torch.randn(B, H, N, D)
-    with heedful.record(model, axes={"*": letters}) as recording:
-        model(x)
+    recording = recorded(model, x, axes={"*": letters})
     assert len(recording.sequences) == B
     for [call], map_ in zip(recording.sequences, maps_of(x), strict=True):
         shows(call, map_[None])
@@ -85,8 +84,7 @@ def test_heads_and_texts_in_one_axis_are_exact(letters, order, by_hand):
 def test_wrong_axes_of_the_user_are_corrected_by_verify():
     does = lambda q, k: attended(q.transpose(0, 1).flatten(0, 1), k.transpose(0, 1).flatten(0, 1))  # noqa: E731
     model, x = Heads(does), torch.randn(B, N, WIDTH)
-    with heedful.record(model, axes={"*": "(b h) n d"}) as recording:
-        model(x)
+    recording = recorded(model, x, axes={"*": "(b h) n d"})
     assert recording[0].layout == "told"
     assert recording.verify(model, x) == {"verified": 1}
     query, key = (side.double() for side in model.heads(x))
@@ -103,8 +101,7 @@ def test_the_first_pattern_that_matches_a_name_is_used():
     model.forward = lambda x: [part(x) for part in model.values()]
     x = torch.randn(B, W, H, N, D)
     patterns = {"o?e": "h (b w) n d", "*": "(w b) h n d", "two": "n d"}
-    with heedful.record(model, axes=patterns) as recording:
-        model(x)
+    recording = recorded(model, x, axes=patterns)
     assert [call.name for call in recording] == ["one", "two"]
     for sequence, maps in zip(recording.sequences, maps_of(x), strict=True):
         for call in sequence:
@@ -165,8 +162,7 @@ def test_a_pattern_without_a_matching_module_is_refused_before_the_model_runs():
 def test_attention_of_channels_to_channels_is_proved():
     """As in cross-covariance attention: its queries and keys are features."""
     model, x = Heads(lambda q, k: (q.mT @ k).softmax(-1) @ k.mT), torch.randn(3, N, WIDTH)
-    with heedful.record(model, axes={"Heads": "b h n d"}) as recording:
-        model(x)
+    recording = recorded(model, x, axes={"Heads": "b h n d"})
     query, key = model.heads(x)
     for [call], map_ in zip(recording.sequences, (query.mT @ key).softmax(-1), strict=True):
         shows(call, map_[None])
@@ -178,10 +174,8 @@ def test_names_in_a_recording_match_a_compiled_model():
         torch.compile(nn.Sequential(Heads(lambda q, k: (q @ k.mT).softmax(-1) @ k)))
     )
     x = torch.randn(1, N, WIDTH)
-    with heedful.record(model) as recording:
-        model(x)
+    recording = recorded(model, x)
     name = recording[0].name
     assert name == "0.0"
-    with heedful.record(model, axes={name: "b h n d"}) as recording:
-        model(x)
+    recording = recorded(model, x, axes={name: "b h n d"})
     assert recording[0].layout == "told"

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from shown_maps import Given, looked_at
+from shown_maps import Given, looked_at, recorded
 from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
@@ -121,20 +121,6 @@ def test_flash_attention_on_gpus_aligns_the_last_query_to_the_last_key():
         model(query, key)
     is_exact(recording, maps(query, key, added(sees)))
     assert recording[0].causes.mask == Causal(N - 3)
-
-
-def efficient(query, key, value, bias, _, of_key, most_q, most_k, dropout, hides, with_sums=False,
-              *, scale=None, seqlen_k=None, window_size=None):  # fmt: skip
-    """The result of torch's memory-efficient kernel, with tensors (B, N, H, d)."""
-    query, key, value = (side.transpose(1, 2) for side in (query, key, value))
-    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
-    scores = scores if bias is None else scores + bias
-    offset = key.shape[2] - query.shape[2] if hides == 2 else 0
-    if hides:
-        scores = scores.masked_fill(~torch.ones_like(scores).tril(offset).bool(), -torch.inf)
-    sums = scores.logsumexp(-1) if with_sums else torch.empty(*scores.shape[:2], 0)
-    none = torch.empty(0, dtype=torch.long)
-    return (scores.softmax(-1) @ value).transpose(1, 2).contiguous(), sums, none, none, 3, N
 
 
 PREFIX = torch.ones(90, 90).tril().bool()
@@ -261,8 +247,7 @@ class NormAttention(nn.Module):
 def test_attention_in_a_module_that_is_not_watched_has_the_name_of_its_parent():
     model = nn.Sequential(nn.Sequential(NormAttention()), nn.Sequential(NormAttention()))
     x = torch.randn(2, 3, 5, 4)
-    with heedful.record(model) as recording:
-        model(x)
+    recording = recorded(model, x)
     assert [call.name for call in recording] == ["0", "1"]
     first = (x @ x.mT / 2).softmax(-1)
     torch.testing.assert_close(torch.stack([recording[0].weights(h) for h in range(3)]), first[0])

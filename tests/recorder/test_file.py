@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
-from shown_maps import Given
+from shown_maps import Given, recorded
 
 import heedful
 from heedful.errors import RunError, SaveError
@@ -34,9 +34,7 @@ def write_without_sums(path, tensors, about):
 @pytest.fixture
 def recording():
     model = GPT(GPTConfig(vocabulary=23, context_length=32, width=24, layers=2, heads=4)).eval()
-    with heedful.record(model, values=True) as recording:
-        model(IDS)
-    return recording
+    return recorded(model, IDS, values=True)
 
 
 def foreign():
@@ -47,9 +45,7 @@ def foreign():
         return heedful.attention(first, first, x, mask=table, bias=bias)
 
     table = torch.rand(2, 1, 7, 7, generator=torch.Generator().manual_seed(0)) < 0.6
-    with heedful.record(model := Given(attend)) as recording:
-        model(torch.randn(2, 3, 7, 4), table, torch.randn(3, 7, 7))
-    return recording
+    return recorded(Given(attend), torch.randn(2, 3, 7, 4), table, torch.randn(3, 7, 7))
 
 
 def assert_equal(recording, loaded):
@@ -113,8 +109,7 @@ STRUCTURES = [
 
 def test_structured_masks_are_restored(tmp_path):
     attend = lambda x: [heedful.attention(x, x, x, mask=mask) for mask in STRUCTURES]  # noqa: E731
-    with heedful.record(model := Given(attend)) as recording:
-        model(torch.randn(2, 3, 7, 4))
+    recording = recorded(Given(attend), torch.randn(2, 3, 7, 4))
     assert_equal(recording, loaded := heedful.load(recording.save(tmp_path / "r")))
     for call, mask in zip(loaded, STRUCTURES, strict=True):
         assert torch.equal(call.causes.mask.crop((3, 7, 7)), mask.crop((7, 7)))

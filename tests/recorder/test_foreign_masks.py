@@ -107,15 +107,3 @@ def test_each_layer_has_its_own_mask_if_the_tables_change_between_layers(kind, m
     assert not torch.equal(inputs[0][1], inputs[1][1])
     for call, (x, table) in zip(recording, inputs, strict=True):
         shows(call, expected(x, table)[0])
-
-
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_layers_that_alternate_between_masks_share_the_recognised_masks(mode):
-    tables = (torch.rand(5, 64, 64) < 0.5) | torch.eye(64).bool()
-    masks = [*map(Dense, tables), Seeing(torch.full((64,), 3))]
-    with mode(), heedful.record(model := layers(*masks, count=3)) as recording:
-        model(torch.randn(1, 2, 64, 4))
-    assert len(recording) == 18
-    assert len({id(call.causes.mask) for call in recording}) == 6
-    for call, mask in zip(recording, masks * 3, strict=True):
-        assert torch.equal(call.weights() > 0, mask.crop((2, 64, 64)).expand(2, 64, 64))

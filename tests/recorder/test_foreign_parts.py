@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch.utils.checkpoint
-from shown_maps import Given
+from shown_maps import Given, recorded
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import heedful
@@ -93,14 +93,45 @@ def test_attention_of_the_user_is_a_call_beside_those_of_the_model(build, way, a
         model_maps.append((query.double() @ MEMORY.double().mT / 2).softmax(-1).float())
         return attend(x)
 
-    way(*feed_of(model), attending)
+    block, name = feed_of(model)
+    way(block, name, attending)
     with torch.no_grad(), heedful.record(model) as recording:
         model(IDS)
     for text, weights in zip(recording.sequences, model_maps[0], strict=True):
         assert sorted(call.shape for call in text) == [(3, 6, 5), (3, 6, 6)]
         [call] = [call for call in text if call.shape == (3, 6, 5)]
         assert call.proof == "proved"
+        assert call.name.endswith(name) == (way is not hooked_before)
         torch.testing.assert_close(call.weights(), weights)
+
+
+class ByHand(torch.nn.Module):
+    """Replaces the attention of a layer of transformers, and uses its projections."""
+
+    def __init__(self, before):
+        super().__init__()
+        self.before = before
+
+    def forward(self, hidden_states, **keywords):
+        before = self.before
+        query, key, value = (
+            layer(hidden_states).unflatten(-1, (3, 4)).transpose(1, 2)
+            for layer in (before.q_proj, before.k_proj, before.v_proj)
+        )
+        hidden = torch.ones(query.shape[2], query.shape[2], dtype=torch.bool).triu(1)
+        self.map = (query @ key.mT / 2).masked_fill(hidden, -torch.inf).softmax(-1)
+        return before.o_proj((self.map @ value).transpose(1, 2).flatten(2)), None
+
+
+@torch.no_grad()
+def test_a_layer_without_the_interface_is_recorded_with_its_number():
+    model = LlamaForCausalLM(LlamaConfig(**SIZES | {"num_hidden_layers": 3})).eval()
+    layer = model.model.layers[1]
+    layer.self_attn = ByHand(layer.self_attn)
+    recording = recorded(model, IDS)
+    assert [(call.layer, call.proof) for call in recording] == [(i, "proved") for i in range(3)]
+    assert [call.layout for call in recording] == ["told", "usual", "told"]
+    torch.testing.assert_close(recording[1].weights(), layer.self_attn.map[0])
 
 
 @pytest.mark.parametrize("build", [of_ours, of_transformers])

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import torch
@@ -128,17 +127,6 @@ def test_stitched_rows_equal_those_of_the_passes(cache):
                 check_rows(call, passes_of(recording, sequence, layer), keep[sequence])
 
 
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
-def test_padding_before_every_prompt(cache):
-    model, eager = models("LlamaForCausalLM")
-    ids, keep = prompts_of([3, 2, 6])
-    recording, texts = generated(model, ids[:2], keep[:2], cache_implementation=cache)
-    for sequence, text in enumerate(texts):
-        maps = eager(text[None], output_attentions=True).attentions
-        for call, map_ in zip(recording.stitched(sequence), maps, strict=True):
-            torch.testing.assert_close(call.weights(), map_[0].detach(), atol=3e-6, rtol=0)
-
-
 def test_chunked_attention_has_a_bit_mask():
     torch.manual_seed(4)
     config = transformers.Llama4TextConfig(
@@ -164,39 +152,6 @@ def test_a_bias_that_begins_with_the_second_token():
     maps = model(text[None], output_attentions=True).attentions
     for call, map_ in zip(recording.stitched(), maps, strict=True):
         torch.testing.assert_close(call.weights(), map_[0].detach(), atol=2e-6, rtol=0)
-
-
-class Falling(torch.nn.Module):
-    """Attention with a bias that falls with the distance, and is zero for a single token."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed = torch.nn.Embedding(20, 3 * 4)
-
-    def forward(self, ids, earlier_ids):
-        """Attend from new ids to all keys so far."""
-        x = self.embed(torch.cat([earlier_ids, ids], dim=1)).unflatten(-1, (3, 4)).transpose(1, 2)
-        new = slice(earlier_ids.shape[1], None)
-        mask = self.bias(x.shape[2])[new]
-        query, key = x.sin()[:, :, new], x.cos()
-        return torch.nn.functional.scaled_dot_product_attention(query, key, x, attn_mask=mask)
-
-    def bias(self, total):
-        distance = torch.arange(total)[:, None] - torch.arange(total)
-        return (-0.4 * distance).masked_fill(distance < 0, -torch.inf)
-
-
-def test_a_bias_that_the_first_pass_lacks():
-    ids, ends = torch.randint(0, 20, (2, 6)), [0, 1, 2, 4, 6]
-    with heedful.record(model := Falling()) as recording:
-        for start, end in pairwise(ends):
-            model(ids[:, start:end], ids[:, :start])
-    assert recording[0].causes.bias is None
-    x = model.embed(ids).unflatten(-1, (3, 4)).transpose(1, 2)
-    scores = torch.einsum("bhnd,bhmd->bhnm", x.sin(), x.cos()) / 4**0.5 + model.bias(6)
-    for sequence, map_ in enumerate(scores.softmax(-1)):
-        [call] = recording.stitched(sequence)
-        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
 
 
 def test_some_heads_with_values_from_a_file(llama, tmp_path):
@@ -337,17 +292,6 @@ def test_a_translation_by_our_own_encoder_decoder():
                 )
                 assert call.query_tokens[: len(target)] == words_of(target)[: rows.shape[1]]
                 assert call.key_tokens == words_of([*source, config.end])
-
-
-def test_beams_are_refused_with_their_cross_attention():
-    model, _ = pair(
-        "T5ForConditionalGeneration", FAMILIES["T5ForConditionalGeneration"], "sdpa", seed=5
-    )
-    ids, keep = prompts_of([6])
-    with heedful.record(model) as recording:
-        model.generate(ids, attention_mask=keep, max_new_tokens=8, num_beams=4, do_sample=False)
-    with pytest.raises(RunError, match="or beam search"):
-        recording.stitched()
 
 
 def test_under_autocast_the_tolerance_is_that_of_the_narrow_type(llama):

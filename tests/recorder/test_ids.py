@@ -3,14 +3,15 @@
 import pytest
 import torch
 import transformers
-from head_scores_by_definition import means
+from shown_maps import recorded
 
 import heedful
-from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig
+from heedful.models import Seq2Seq, Seq2SeqConfig
 
 B, N = 2, 7
 IDS = torch.randint(3, 20, (B, N), generator=torch.Generator().manual_seed(2))
 KEEP = {
+    "no": torch.ones(B, N, dtype=torch.bool),
     "right": torch.tensor([[True] * N, [True] * 4 + [False] * 3]),
     "left": torch.tensor([[False] * 2 + [True] * 5, [True] * N]),
 }
@@ -34,30 +35,17 @@ NAMES = [
 WRITTEN = (IDS + 5) % 17 + 3
 
 
-@pytest.mark.parametrize("which", [0, 1])
-def test_a_decoder_has_its_own_ids(pairs, which):
-    with heedful.record(model := pairs[which]) as recording:
-        model(**dict(zip(NAMES[which][:2], (IDS, WRITTEN), strict=True)))
-    for b, sequence in enumerate(recording.sequences):
-        assert [call.kind for call in sequence] == ["self", "causal", "cross"]
-        assert [call.proof for call in sequence] == ["proved"] * 3
-        assert torch.equal(sequence[0].ids, IDS[b])
-        assert torch.equal(sequence[1].ids, WRITTEN[b])
-        assert torch.equal(sequence[2].ids, IDS[b])
-        assert torch.equal(sequence[2].query_ids, WRITTEN[b])
-
-
 @pytest.mark.parametrize("side", KEEP)
 @pytest.mark.parametrize("which", [0, 1])
 def test_padding_is_cut_from_the_ids_as_from_the_map(pairs, which, side):
     read, write = KEEP[side], KEEP[side].flip(0)
     inputs = dict(zip(NAMES[which], (IDS, WRITTEN, read, write), strict=True))
-    with heedful.record(model := pairs[which]) as recording:
-        model(**inputs)
+    recording = recorded(pairs[which], named=inputs)
     for b, (reads, writes, crosses) in enumerate(recording.sequences):
         assert reads.ids.tolist() == IDS[b, read[b]].tolist()
         assert writes.ids.tolist() == WRITTEN[b, write[b]].tolist()
         assert crosses.ids.tolist() == reads.ids.tolist()
+        assert [call.kind for call in (reads, writes, crosses)] == ["self", "causal", "cross"]
         assert crosses.query_ids.tolist() == writes.ids.tolist()
         n, m = len(writes.ids), len(reads.ids)
         assert [x.shape for x in (reads, writes, crosses)] == [(2, m, m), (2, n, n), (2, n, m)]
@@ -66,13 +54,12 @@ def test_padding_is_cut_from_the_ids_as_from_the_map(pairs, which, side):
 
 def test_vectors_in_place_of_ids_have_no_ids(pairs):
     t5, _ = pairs
-    with heedful.record(t5) as recording:
-        t5(input_ids=IDS, decoder_inputs_embeds=torch.randn(B, N, 16))
+    vectors = torch.randn(B, N, 16)
+    recording = recorded(t5, named={"input_ids": IDS, "decoder_inputs_embeds": vectors})
     assert torch.equal(recording[0].ids, IDS[0])
     assert recording[1].ids is None
     assert (recording[2].ids.tolist(), recording[2].query_ids) == (IDS[0].tolist(), None)
-    with heedful.record(t5) as recording:
-        t5(inputs_embeds=torch.randn(B, N, 16), decoder_input_ids=IDS)
+    recording = recorded(t5, named={"inputs_embeds": vectors, "decoder_input_ids": IDS})
     assert recording[0].ids is None
     assert torch.equal(recording[1].ids, IDS[0])
     assert (recording[2].ids, recording[2].query_ids.tolist()) == (None, IDS[0].tolist())
@@ -85,26 +72,10 @@ def test_integers_with_other_names_are_not_ids(name):
         vocab_size=20, max_position_embeddings=9,
     )  # fmt: skip
     model, marks = transformers.BertForTokenClassification(config).eval(), torch.ones_like(IDS)
-    with heedful.record(model) as recording:
-        model(inputs_embeds=torch.randn(B, N, 12), **{name: marks})
+    recording = recorded(model, named={"inputs_embeds": torch.randn(B, N, 12), name: marks})
     assert (recording[0].ids, recording[0].shape) == (None, (3, N, N))
-    with heedful.record(model) as recording:
-        model(**{name: marks, "input_ids": IDS})
+    recording = recorded(model, named={name: marks, "input_ids": IDS})
     assert [call.ids.tolist() for [call] in recording.sequences] == IDS.tolist()
-
-
-def test_ids_are_saved_and_used_for_scores(tmp_path):
-    model = GPT(GPTConfig(vocabulary=9, context_length=N, width=12, layers=1, heads=3)).eval()
-    ids = torch.randint(3, 6, (3, N))  # tokens repeat
-    with heedful.record(model) as recording:
-        model(ids)
-    recording = heedful.load(recording.save(tmp_path / "r"))
-    for [call], text in zip(recording.sequences, ids, strict=True):
-        assert call.ids.tolist() == text.tolist()
-        map_, before = call.weights().double(), text[:, None] == text
-        has_one = before.tril(-1).any(1)
-        duplicate = (map_ * before.tril(-1)).sum(-1)[:, has_one].mean(-1)
-        torch.testing.assert_close(means(call)["duplicate"].double(), duplicate)
 
 
 SENSES = ["vision_tower", "visual", "image_encoder", "audio_tower", "speech", "preVision"]
@@ -127,8 +98,7 @@ def clip():
 def test_a_part_for_images_or_sound_has_no_ids(sense, clip, tmp_path, monkeypatch):
     monkeypatch.setattr(clip, "_modules", {sense: clip.vision_model, **clip._modules})
     ids = IDS[:, :5]
-    with heedful.record(clip) as recording:
-        clip(input_ids=ids, pixel_values=torch.randn(B, 3, 4, 4))
+    recording = recorded(clip, named={"input_ids": ids, "pixel_values": torch.randn(B, 3, 4, 4)})
     words = [[f"{token}" for token in text.tolist()] for text in ids]
     recording.tokens = words
     for each in (recording, heedful.load(recording.save(tmp_path / "r"))):
@@ -142,8 +112,8 @@ def test_a_part_for_images_or_sound_has_no_ids(sense, clip, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_the_text_is_that_of_the_encoder_even_if_the_decoder_has_the_same_length(pairs, which):
-    with heedful.record(model := pairs[which]) as recording:
-        model(**dict(zip(NAMES[which][:2], (IDS, WRITTEN), strict=True)))
+    texts = dict(zip(NAMES[which][:2], (IDS, WRITTEN), strict=True))
+    recording = recorded(pairs[which], named=texts)
     recording.tokens = words = [[f"{token}" for token in text.tolist()] for text in IDS]
     for text, sequence in zip(words, recording.sequences, strict=True):
         assert [call.tokens for call in sequence] == [text, None, None]
@@ -157,20 +127,10 @@ class Within(torch.nn.Module):
         self.embed = torch.nn.Embedding(20, 8)
         self.qkv = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(3))
 
-    def placed(self, ids):
-        return self.embed(ids.T).transpose(0, 1)
-
     def forward(self, ids):
-        x = self.placed(ids)
+        x = self.embed(ids.T).transpose(0, 1)
         query, key, value = (layer(x).unflatten(-1, (2, 4)).transpose(1, 2) for layer in self.qkv)
         return (query @ key.mT).softmax(-1) @ value
-
-
-class AcrossTexts(Within):
-    """All texts attend to each other at each position."""
-
-    def placed(self, ids):
-        return self.embed(ids).transpose(0, 1)
 
 
 class PositionsFirst(Within):
@@ -185,27 +145,13 @@ class PositionsFirst(Within):
         return self.attend(x, x, x)
 
 
-def of_texts(build):
-    ids = torch.randint(20, (N, N))
-    with heedful.record(model := build(), tokenizer=lambda i: [f"t{j}" for j in i]) as recording:
-        model(ids)
-    assert recording.missed == {}
-    assert [call.kind for [call] in recording.sequences] == ["self"] * N
-    return recording, model, ids
-
-
-def test_a_sequence_that_verify_finds_across_texts_has_no_token_labels():
-    """With as many texts as tokens, it looks like a single text until it is probed."""
-    recording, model, ids = of_texts(AcrossTexts)
-    recording.verify(model, ids)
-    assert all(call.ids is None for [call] in recording.sequences)
-    assert recording.tokens is None
-
-
 @pytest.mark.parametrize("build", [Within, PositionsFirst])
 def test_ids_label_a_sequence_in_a_module_with_positions_first(build):
-    recording, model, ids = of_texts(build)
+    model, ids = build(), torch.randint(20, (N, N))
+    recording = recorded(model, ids, tokenizer=lambda ids: [f"t{token}" for token in ids])
+    assert recording.missed == {}
     recording.verify(model, ids)
     for (call,), text in zip(recording.sequences, ids, strict=True):
         assert torch.equal(call.ids, text)
+        assert call.kind == "self"
         assert call.tokens == [f"t{token}" for token in text.tolist()]

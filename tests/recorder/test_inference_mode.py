@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from shown_maps import WIDTH, B, H, Heads, M, N, shows, weighed
+from shown_maps import WIDTH, B, Heads, M, N, shows, weighed
 
 import heedful
 
@@ -24,6 +24,10 @@ LAYOUTS = {
         lambda q, k: weighed(q, k[:, :1].expand_as(k)),
     ),
     "logarithms": (lambda q, k: (q @ k.mT).log_softmax(-1).exp() @ k, weighed),
+    "into a tensor": (
+        lambda q, k: softened(torch.matmul(q, k.mT, out=q.new_empty(*q.shape[:3], k.shape[2]))) @ k,
+        weighed,
+    ),
     "another axis": (lambda q, k: (k @ q.mT).softmax(-2).mT @ k, weighed),
     "a function": (lambda q, k: torch.softmax(torch.matmul(q, k.mT), dim=-1).matmul(k), weighed),
 }
@@ -78,59 +82,3 @@ def test_tensors_that_autocast_has_cast_keep_their_type(kind):
         query, key = model.heads(*inputs)
     assert call.proof == "proved", call.why
     torch.testing.assert_close(call.weights()[None], weighed(query, key).float(), atol=2e-2, rtol=0)
-
-
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_a_product_into_an_existing_tensor(mode):
-    def does(q, k):
-        return softened(torch.matmul(q, k.mT, out=q.new_empty(len(q), H, N, M))) @ k
-
-    model = Heads(does).eval()
-    inputs = [torch.randn(1, length, WIDTH) for length in (N, M)]
-    recording = recorded(model, inputs, mode)
-    with torch.no_grad():
-        shows(recording, weighed(*model.heads(*inputs)), proof="proved")
-
-
-class Ragged(torch.nn.Module):
-    """Attends within each text of a nested tensor, by hand or by torch's function."""
-
-    def __init__(self, way):
-        super().__init__()
-        self.way, self.q, self.k = way, *(torch.nn.Linear(WIDTH, 4 * H) for _ in range(2))
-
-    def forward(self, x):
-        layout = torch.jagged if self.way == "jagged" else torch.strided
-        texts = [x[0], x[1, :4]]
-        if self.way == "heads of each text":
-            query, key = (
-                torch.nested.nested_tensor(
-                    [side(row).unflatten(-1, (H, 4)).transpose(0, 1).contiguous() for row in texts]
-                )
-                for side in (self.q, self.k)
-            )
-            result = torch.nn.functional.scaled_dot_product_attention(query, key, key)
-            return torch.nested.to_padded_tensor(result, 0.0)
-        texts = torch.nested.nested_tensor(texts, layout=layout)
-        query, key = self.q(texts), self.k(texts)
-        if self.way == "by hand":
-            result = (query @ key.transpose(1, 2)).softmax(-1) @ key
-        else:
-            heads = (side.reshape(2, -1, H, 4).transpose(1, 2) for side in (query, key, key))
-            result = torch.nn.functional.scaled_dot_product_attention(*heads)
-            result = result.transpose(1, 2).reshape(2, -1, 4 * H)
-        return torch.nested.to_padded_tensor(result, 0.0)
-
-
-@pytest.mark.filterwarnings("ignore:.*nested tensors")
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-@pytest.mark.parametrize("way", ["by hand", "jagged", "heads of each text"])
-def test_nested_tensors_run_unchanged_and_are_missed(way, mode):
-    model, x = Ragged(way).eval(), torch.randn(2, 6, WIDTH)
-    with mode():
-        plain = model(x)
-        with heedful.record(model) as recording:
-            output = model(x)
-    assert torch.equal(plain, output)
-    assert len(recording) == 0
-    assert "nested tensors" in recording.missed["Ragged"]

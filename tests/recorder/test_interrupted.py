@@ -1,20 +1,11 @@
 """After an interruption of a recording or a check, such as Ctrl-C, nothing is left behind."""
 
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 import torch
-from shown_maps import WIDTH, Heads, M, N, weighed
-from torch import nn
+from shown_maps import WIDTH, Heads, M, N, recorded, weighed
 from torch.utils._python_dispatch import TorchDispatchMode
-
-import heedful
-
-HOOKS = [name for name in vars(nn.Module()) if "hooks" in name]
-OURS = str(Path(heedful.__file__).parent)
-# Operations of the context itself, which defers Ctrl-C, and operations without effect
-PASSED_OVER = ("record.py", "uninterrupted.py")
 
 
 class Interrupting(TorchDispatchMode):
@@ -35,8 +26,7 @@ class Interrupting(TorchDispatchMode):
 def test_after_an_interruption_a_call_can_be_checked_again(error):
     model = Heads(lambda query, key: (query @ key.mT).softmax(-1) @ key)
     x, y = torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH)
-    with heedful.record(model) as recording:
-        model(x, y)
+    recording = recorded(model, x, y)
     at, is_interrupted = 0, True
     while is_interrupted:
         at += 1

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from shown_maps import WIDTH, Heads, looked_at, near, weighed
+from shown_maps import WIDTH, Heads, looked_at, near, recorded, weighed
 from torch import nn
 
-import heedful
 from heedful.errors import ArgumentError
 from heedful.recorder.axes.usual_order import (
     BLOCK,
@@ -152,14 +151,6 @@ def are_those(recording, maps):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_axes_of_the_user_are_used_as_passed(order):
-    model, x = Heads(arranged(ORDERS[order]), heads=3), torch.randn(2, 6, WIDTH)
-    recording = looked_at(model, x, axes={"Heads": order})
-    are_those(recording, maps_of(model, x, order))
-    assert {call.layout for [call] in recording.sequences} == {"told"}
-
-
-@pytest.mark.parametrize("order", ORDERS)
 def test_the_usual_order_needs_no_verify_but_others_do(order):
     model, x = Heads(arranged(ORDERS[order]), heads=3), torch.randn(2, 6, WIDTH)
     recording = looked_at(model, x, missed=None)
@@ -192,8 +183,7 @@ class Odd(nn.Module):
 
 def test_a_refused_layout_is_missed_unless_axes_are_passed():
     x = torch.randn(2, 5, N, D)
-    with heedful.record(model := Odd()) as recording:
-        model(x)
+    recording = recorded(model := Odd(), x)
     with pytest.warns(UserWarning, match="attention of Odd was not recorded"):
         assert len(recording) == 0
     assert "axes=" in recording.missed["Odd"]

@@ -1,6 +1,7 @@
 """A complete door, as described in CONTRIBUTING.md, to a kernel that no other door intercepts."""
 
 import importlib
+import threading
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -112,3 +113,24 @@ def test_an_error_in_the_door_does_not_end_the_pass(monkeypatch):
     with pytest.warns(UserWarning, match="attention of Model was not recorded"):
         recording = run()
     assert "no attribute 'scale'" in recording.missed["Model"]
+
+
+def test_a_claim_of_another_thread_hides_nothing(monkeypatch):
+    inside, finished = threading.Event(), threading.Event()
+
+    def kernel(*heads):
+        if threading.current_thread() is not threading.main_thread():
+            inside.set()
+            finished.wait(10)
+        return in_torch(*heads)
+
+    monkeypatch.setattr(fast, "attention", kernel)
+    heads = torch.randn(B, H, N, D), torch.randn(B, G, M, D), torch.randn(B, G, M, V)
+    with heedful.record(model := Model()) as recording:
+        thread = threading.Thread(target=fast.attention, args=heads)
+        thread.start()
+        inside.wait(10)
+        model(*heads)
+        finished.set()
+        thread.join()
+    assert len(recording) == 1

@@ -79,24 +79,14 @@ def none(key, place=slice(None), to=NAN):
 
 BY_HAND = {  # scores of queries and keys, with one changed row
     "a query of NaN": lambda q, k, row: changed(q, 0, 0, row) @ k.mT,
-    "a query of NaN in a row of one number": lambda q, k, row: (
-        (changed(q, 0, 0, row) @ k.mT).masked_fill(hidden(row), -1e4)),
     "a row of the least number beside a query of NaN": lambda q, k, row: (
         changed(q, 0, 2, row) @ k.mT + added(row, q.dtype, least(q.dtype))),
     "the least number twice": lambda q, k, row: q @ k.mT + 2 * added(row, q.dtype, least(q.dtype)),
     "a key of NaN": lambda q, k, row: (q @ none(k).mT).masked_fill(PLACES == 4, -INF),
-    "one times zero": lambda q, k, row: (
-        (q @ none(k, 1).mT) * (~hidden(row, 4)).to(q) - 1e4 * hidden(row, 4)),
     "a bias of NaN": lambda q, k, row: q @ k.mT + added(row, q.dtype, NAN, 0),
     "an infinite bias": lambda q, k, row: q @ k.mT + added(row, q.dtype, INF, 2),
     "whole numbers": lambda q, k, row: (
         q @ k.mT + ((PLACES - PLACES[:, None]) // 4) + hidden(row) * -10_000),
-    "minus infinity, negated": lambda q, k, row: (
-        -(q @ k.mT).masked_fill(hidden(row, slice(4, None)), -INF)),
-    "no room before it became smaller": lambda q, k, row: (
-        q @ k.mT * (1 + hidden(row).to(q) * (torch.finfo(q.dtype).max / 9)) / 100),
-    "too small before it became larger": lambda q, k, row: (
-        q @ k.mT * torch.finfo(q.dtype).smallest_normal / torch.finfo(q.dtype).smallest_normal),
     "queries with no room": lambda q, k, row: (
         changed(q, 0, 0, row, to=torch.finfo(q.dtype).max) @ none(k, to=10.0).mT),
     "scores that rounding moves": lambda q, k, row: q * 300 @ k.mT,
@@ -131,17 +121,12 @@ def by_kernel(change, mask, kind):
 
 KERNEL = {  # queries and keys, and a mask
     "a query of NaN": lambda row, kind: (lambda q, k: (changed(q, 0, 0, row), k), None),
-    "and the least number hides a part of another row": lambda row, kind: (
-        lambda q, k: (changed(q, 0, 0, 7), k), added(row, kind, least(kind), slice(1, 9))),
-    "an infinite query in that row": lambda row, kind: (
+    "an infinite query in a row of the least number": lambda row, kind: (
         lambda q, k: (changed(q, 0, 0, row, to=INF), k),
         added(row, kind, least(kind), slice(1, 9))),
     "a hidden key": lambda row, kind: (lambda q, k: (q, none(k, 1)), ~hidden(row, 4)),
-    "one to which minus infinity is added": lambda row, kind: (
+    "a key to which minus infinity is added": lambda row, kind: (
         lambda q, k: (q, none(k, 1)), added(row, kind, -INF, 4)),
-    "half the least number": lambda row, kind: (
-        lambda q, k: (q.abs(), none(k.abs(), 1, -INF)),
-        added(row, kind, least(kind) / 2, slice(1, 4))),
     "an infinite key that a number hides": lambda row, kind: (
         lambda q, k: (q, none(k, 0, INF)),
         torch.zeros(N, N, dtype=kind).masked_fill(PLACES[:, None] < PLACES, -6e4)),

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from shown_maps import recorded
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -82,24 +83,14 @@ TABLES = {
 def test_a_mask_of_queries_and_keys_is_not_padding(texts, table, added):
     ids, allowed = IDS[:1].expand(texts, N).clone(), TABLES[table]
     inputs = torch.zeros(N, N).masked_fill(~allowed, -math.inf) if added else allowed
-    with heedful.record(model := Words()) as recording:
-        model(ids, attention_mask=inputs)
+    recording = recorded(model := Words(), ids, inputs)
     same(recording, expected(model.embed(ids), allowed), torch.ones(texts, N, dtype=torch.bool))
-
-
-@pytest.mark.parametrize("side", KEEP)
-def test_padding_that_is_added_to_scores(side):
-    keep = KEEP[side]
-    with heedful.record(model := Words()) as recording:
-        model(IDS, torch.zeros(B, N).masked_fill(~keep, -math.inf))
-    same(recording, expected(model.embed(IDS), keep[:, None, None]), keep)
 
 
 @pytest.mark.parametrize("side", KEEP)
 @pytest.mark.parametrize("flat", [False, True])
 def test_padding_that_the_attention_ignores_is_not_removed(flat, side):
-    with heedful.record(model := Words(flat, heeds=False)) as recording:
-        model(IDS, KEEP[side])
+    recording = recorded(model := Words(flat, heeds=False), IDS, KEEP[side])
     same(recording, expected(model.embed(IDS), torch.ones(N, N)), torch.ones_like(KEEP[side]))
 
 
@@ -107,9 +98,11 @@ def test_padding_that_the_attention_ignores_is_not_removed(flat, side):
 @pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize("named", [False, True])
 def test_padding_by_position_and_by_name_and_heads_of_all_texts_in_one_axis(named, flat, side):
-    keep = KEEP[side]
-    with heedful.record(model := Words(flat)) as recording:
-        model(IDS, attention_mask=keep) if named else model(IDS, keep)
+    keep, model = KEEP[side], Words(flat)
+    if named:
+        recording = recorded(model, IDS, named={"attention_mask": keep})
+    else:
+        recording = recorded(model, IDS, keep)
     same(recording, expected(model.embed(IDS), keep[:, None, None]), keep)
 
 
@@ -130,8 +123,7 @@ class Vectors(Words):
 
 def test_positions_that_come_first():
     x = torch.randn(N, B, H * D)
-    with heedful.record(model := Vectors(first=True)) as recording:
-        model(x)
+    recording = recorded(Vectors(first=True), x)
     everything = torch.ones(B, N, dtype=torch.bool)
     same(recording, expected(x.transpose(0, 1), torch.ones(N, N)), everything)
 
@@ -139,14 +131,12 @@ def test_positions_that_come_first():
 @pytest.mark.parametrize("length", [2, H, N])
 def test_one_text_without_an_axis_for_it(length):
     x = torch.randn(length, H * D)
-    with heedful.record(model := Vectors()) as recording:
-        model(x)
+    recording = recorded(Vectors(), x)
     same(recording, [expected(x, torch.ones(()))], torch.ones(1, length).bool())
 
 
 def test_one_text_of_ids_without_an_axis_for_it():
-    with heedful.record(model := Words()) as recording:
-        model(IDS[0])
+    recording = recorded(model := Words(), IDS[0])
     same(recording, [expected(model.embed(IDS[0]), torch.ones(()))], [KEEP["right"][0]])
 
 
@@ -166,30 +156,6 @@ def test_multi_head_attention_to_itself_with_keys_of_its_own(options, batch_firs
         whole = maps[b][:, real][..., torch.cat([real, appended])]
         torch.testing.assert_close(call.weights(), whole, atol=2e-6, rtol=0)
         assert call.check.passed
-
-
-class Translates(nn.Module):
-    """An encoder and a decoder, each of which attends to its own text."""
-
-    def __init__(self, names):
-        super().__init__()
-        self.encoder, self.decoder = Words(), Words()
-        self.names = names
-
-    def forward(self, **texts):
-        read, written = self.names
-        return self.encoder(texts[read]), self.decoder(texts[written])
-
-
-@pytest.mark.parametrize("names", [("src", "tgt"), ("input_ids", "decoder_input_ids")])
-def test_names_and_sizes_alone_do_not_identify_ids(names):
-    with heedful.record(model := Translates(names)) as recording:
-        model(languages=IDS * 0, **dict(zip(names, (IDS, IDS.flip(0)), strict=True)))
-    for b, sequence in enumerate(recording.sequences):
-        for call, part, ids in zip(sequence, model.children(), (IDS, IDS.flip(0)), strict=True):
-            assert call.ids is None
-            map_ = expected(part.embed(ids[b]), torch.ones(()))
-            torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
 
 
 class TwoWays(nn.Module):
@@ -214,8 +180,7 @@ class TwoWays(nn.Module):
 @pytest.mark.parametrize("side", KEEP)
 def test_padding_is_removed_only_from_layers_that_mask_it(side, heeding):
     keep = KEEP[side]
-    with heedful.record(model := TwoWays(heeding)) as recording:
-        model(IDS, keep)
+    recording = recorded(model := TwoWays(heeding), IDS, keep)
     x = model.embed(IDS)
     for b, sequence in enumerate(recording.sequences):
         for call, heeds in zip(sequence, heeding, strict=True):
@@ -223,94 +188,6 @@ def test_padding_is_removed_only_from_layers_that_mask_it(side, heeding):
             whole = expected(x[b], real)[:, real][..., real]
             torch.testing.assert_close(call.weights(), whole, atol=2e-6, rtol=0)
             assert (call.ids, call.proof) == (None, "proved")
-
-
-class PositionsFirst(nn.Module):
-    """Ids (T, B) with the heads of all texts on one axis, as in fairseq; or batch first."""
-
-    def __init__(self, first=True, by_hand=False):
-        super().__init__()
-        self.embed, self.first, self.by_hand = nn.Embedding(20, H * D), first, by_hand
-
-    def forward(self, tokens):
-        x = self.embed(tokens.mT if self.first else tokens)
-        query, key, value = (part.flatten(0, 1) for part in split(x))
-        if self.by_hand:
-            return torch.bmm((query @ key.mT / D**0.5).softmax(-1), value)
-        return scaled_dot_product_attention(query, key, value)
-
-
-@pytest.mark.parametrize("by_hand", [False, True])
-@pytest.mark.parametrize("texts", [2, 3, 5])
-def test_texts_whose_positions_come_first(texts, by_hand):
-    ids = torch.randint(3, 20, (texts, N))
-    with heedful.record(model := PositionsFirst(by_hand=by_hand)) as recording:
-        model(ids.mT)
-    assert recording[0].layout == "guessed"
-    recording.verify(model, ids.mT)
-    maps = expected(model.embed(ids), torch.ones(()))
-    same(recording, maps, torch.ones(texts, N, dtype=torch.bool), "verified")
-
-
-class TorchsOwn(nn.Module):
-    """A layer of torch with its default, positions first; or four layers for one text."""
-
-    def __init__(self, codes=False):
-        super().__init__()
-        self.embed, self.codes = nn.Embedding(20, 12), codes
-        self.layer = nn.TransformerEncoderLayer(12, 3, 16, dropout=0.0)
-
-    def forward(self, tokens):
-        return self.layer(self.states(tokens))
-
-    def states(self, tokens):
-        x = self.embed(tokens)
-        return x.sum(1, keepdim=True).repeat(1, 4, 1) * torch.ones(4, 1) if self.codes else x
-
-
-@pytest.mark.parametrize(("codes", "texts"), [(False, 3), (True, 4)])
-def test_layers_of_torch_have_their_numbers_of_heads_and_texts(codes, texts):
-    ids = torch.randint(3, 20, (N, 2 if codes else texts))  # or two codes per position
-    with heedful.record(model := TorchsOwn(codes)) as recording:
-        model(ids)
-    x = model.states(ids)
-    _, maps = model.layer.self_attn(x, x, x, average_attn_weights=False)
-    assert len(recording.sequences) == texts
-    for [call], map_ in zip(recording.sequences, maps, strict=True):
-        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
-        assert call.ids is None
-
-
-@pytest.mark.parametrize("by_hand", [False, True])
-def test_as_many_texts_as_tokens_are_batch_first(by_hand):
-    ids = torch.randint(3, 20, (N, N))
-    with heedful.record(model := PositionsFirst(False, by_hand)) as recording:
-        model(ids)
-    same(recording, expected(model.embed(ids), torch.ones(())), torch.ones_like(ids).bool())
-
-
-class LastAlone(nn.Module):
-    """The last tokens, with cached keys of earlier tokens; heads of all texts on one axis."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(20, H * D)
-
-    def forward(self, tokens, before):
-        x = self.embed(torch.cat([before, tokens], dim=1))
-        query, key, value = (part.flatten(0, 1) for part in split(x))
-        return scaled_dot_product_attention(query[:, -tokens.shape[1] :], key, value)
-
-
-@pytest.mark.parametrize("last", [1, 2])
-def test_as_many_texts_as_keys_of_a_cache_are_batch_first(last):
-    ids = torch.randint(3, 20, (N, N))
-    with heedful.record(model := LastAlone()) as recording:
-        model(ids[:, -last:], ids[:, :-last])
-    maps = expected(model.embed(ids), torch.ones(()))[:, :, -last:]
-    assert len(recording.sequences) == N
-    for [call], map_ in zip(recording.sequences, maps, strict=True):
-        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
 
 
 class TwoViews(Words):
@@ -331,8 +208,7 @@ class TwoViews(Words):
 @pytest.mark.parametrize("side", KEEP)
 def test_parts_of_a_text_have_its_padding(side):
     keep = KEEP[side]
-    with heedful.record(model := TwoViews()) as recording:
-        model(IDS, keep)
+    recording = recorded(model := TwoViews(), IDS, keep)
     maps = expected(model.views(IDS), keep.repeat_interleave(2, 0)[:, None, None])
     for b, [call] in enumerate(recording.sequences):
         assert (call.proof, call.layout, len(call.parts)) == ("proved", "usual", 2)
@@ -342,8 +218,7 @@ def test_parts_of_a_text_have_its_padding(side):
 
 
 def test_without_ids_texts_label_every_call_of_their_length():
-    with heedful.record(model := Vectors()) as recording:
-        model(torch.randn(B, N, H * D))
+    recording = recorded(Vectors(), torch.randn(B, N, H * D))
     recording.tokens = [list("abcdefg"), list("hijklmn")]
     first, second = recording.sequences
     assert (first[0].tokens, second[0].tokens) == (list("abcdefg"), list("hijklmn"))
@@ -367,12 +242,24 @@ class Placed(nn.Module):
 def test_position_ids_do_not_determine_the_number_of_texts(texts, of_each, length):
     shape = (3, texts, length) if of_each else (1, length)
     model, x = Placed(), torch.randn(texts, length, H * D)
-    with heedful.record(model) as recording:
-        model(torch.randint(5, shape), x)
+    recording = recorded(model, torch.randint(5, shape), x)
     assert len(recording.sequences) == texts
     assert (recording[0].proof, recording[0].layout) == ("proved", "usual")
 
 
-def test_a_step_of_one_text_with_three_kinds_of_positions():
-    inputs = {"input_ids": torch.ones(1, 1).long(), "position_ids": torch.ones(3, 1, 1).long()}
-    assert Inputs(Frame("", nn.Module(), (), inputs)).texts() == (1, None)
+def integers(*shape):
+    return torch.ones(shape, dtype=torch.long)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "queries", "texts"),
+    [
+        ({"input_ids": integers(1, 1), "position_ids": integers(3, 1, 1)}, 0, (1, None)),
+        ({"input_ids": integers(3, N)}, N, (3, None)),
+        ({"input_ids": integers(N, 3)}, N, (N, 3)),  # its positions may come first
+        ({"input_ids": integers(N, N)}, N, (N, None)),
+        ({"x": torch.ones(N, 3, 12)}, N, (3, N)),
+    ],
+)
+def test_the_number_of_texts_by_the_shapes_of_inputs(inputs, queries, texts):
+    assert Inputs(Frame("", nn.Module(), (), inputs)).texts(queries) == texts

@@ -6,13 +6,13 @@ import weakref
 
 import pytest
 import torch
+from shown_maps import Given, recorded
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, GPTConfig
-from heedful.ops import dispatch
 from heedful.recorder.axes import mask_structure
 
 B, H, N, D = 2, 3, 7, 4
@@ -29,38 +29,6 @@ def by_definition(x, added=0.0):
 
 def runs(recording):
     return [(call.name, call.pass_index) for call in recording]
-
-
-class Again(nn.Module):
-    """Calls itself several times before it attends, and attends again afterwards."""
-
-    def forward(self, x, times):
-        if times:
-            x = self(x, times - 1)
-        self.seen.append(x)
-        return attend(x)
-
-
-@pytest.mark.parametrize("times", [1, 3])
-def test_a_module_that_calls_itself_is_recorded_each_time(times):
-    inner = Again()
-    inner.seen = []
-    model = Holds(inner)
-    with heedful.record(model) as recording:
-        for _ in range(2):
-            model(torch.randn(B, H, N, D), times)
-    assert runs(recording) == [("part", forward) for forward in (0, 1) for _ in range(times + 1)]
-    for call, x in zip(recording, inner.seen, strict=True):
-        torch.testing.assert_close(call.weights(), by_definition(x)[0], atol=2e-6, rtol=0)
-
-
-class Holds(nn.Module):
-    def __init__(self, part):
-        super().__init__()
-        self.part = part
-
-    def forward(self, *inputs):
-        return self.part(*inputs)
 
 
 def test_after_an_error_calls_outside_the_model_are_not_recorded():
@@ -118,12 +86,12 @@ class Stages(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.embed, self.first, self.second = nn.Embedding(20, H * D), Again(), Again()
-        self.first.seen = self.second.seen = []
+        self.embed = nn.Embedding(20, H * D)
+        self.first, self.second = Given(attend), Given(attend)
 
     def step(self, ids):
         x = self.embed(ids).unflatten(-1, (H, D)).transpose(1, 2)
-        return self.second(self.first(x, 0), 0)
+        return self.second(self.first(x))
 
 
 @pytest.mark.parametrize("every", [1, 2])
@@ -158,8 +126,7 @@ def test_a_mask_expanded_over_heads_is_examined_once(monkeypatch):
         mask_structure, "_masks_by_constant", lambda mask: sizes.append(mask.numel()) or faint(mask)
     )
     x, mask = torch.randn(B, H, N, D), table()
-    with heedful.record(model := Masked()) as recording:
-        model(x, mask.expand(B, H, N, N))
+    recording = recorded(Masked(), x, mask.expand(B, H, N, N))
     assert len(recording) == 2
     assert sizes == [B * N * N]
     for b, sequence in enumerate(recording.sequences):
@@ -202,64 +169,3 @@ def test_if_warnings_are_errors_a_missed_call_does_not_end_the_pass():
     assert list(missed) == ["TooMuch"]
     assert "sum to more than one" in missed["TooMuch"]
     assert runs(recording) == [("TooMuch", 0), ("TooMuch", 1)]
-
-
-class Ours(nn.Module):
-    def forward(self, x):
-        return heedful.attention(x, x, x)
-
-
-def test_the_first_of_two_recordings_may_end_first():
-    model, second_model = Ours(), Ours()
-    x = torch.randn(1, 5, 4)
-    first, second = heedful.record(model), heedful.record(second_model)
-    early, late = first.__enter__(), second.__enter__()
-    model(x), second_model(x)
-    first.__exit__(None, None, None)
-    model(x), second_model(x)
-    second.__exit__(None, None, None)
-    model(x), second_model(x)
-    assert (len(early), len(late)) == (1, 2)
-    assert early.missed == late.missed == {}
-    assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
-    assert not getattr(dispatch._thread, "listeners", ())
-
-
-class Part(nn.Module):
-    """A block of layers that other modules call one by one, or in a loop of their own."""
-
-    def __init__(self):
-        super().__init__()
-        self.norm, self.more = nn.LayerNorm(WIDE), nn.Linear(WIDE, WIDE)
-        self.attend = ByHand()
-
-
-class ByHand(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.asks, self.keeps, self.says = (nn.Linear(WIDE, WIDE) for _ in range(3))
-
-    def forward(self, x):
-        query, key, value = (layer(x) for layer in (self.asks, self.keeps, self.says))
-        return (query @ key.mT).softmax(-1) @ value
-
-
-class Parts(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList([Part(), Part()])
-
-
-WIDE = 6
-
-
-@pytest.mark.parametrize("every", [1, 2])
-def test_each_repeated_call_of_the_same_layers_begins_a_pass(every):
-    model, x = Parts().eval(), torch.randn(B, N, WIDE)
-    with heedful.record(model, every=every) as recording:
-        for _ in range(3):
-            for layer in model.layers:
-                layer.attend(layer.norm(x))
-    wanted = [index for index in range(3) if index % every == 0]
-    names = [f"layers.{number}.attend" for number in range(2)]
-    assert runs(recording) == [(name, index) for index in wanted for name in names]

@@ -3,10 +3,8 @@
 import pytest
 import torch
 from process_defaults import default_elsewhere, default_type
-from shown_maps import WIDTH, Heads
+from shown_maps import WIDTH, Heads, recorded
 from torch import nn
-
-import heedful
 
 LONG = 333  # more than the largest count that bfloat16 represents exactly
 
@@ -30,8 +28,7 @@ MODELS = {
 
 def everything(model, x):
     """All numbers of a recording by name, and its texts."""
-    with heedful.record(model) as recording:
-        model(x)
+    recording = recorded(model, x)
     recording.verify(model, x)
     sequence = recording.sequences[1]
     (call,) = sequence
@@ -56,22 +53,3 @@ def test_default_type_and_device_change_nothing(name, kind):
     assert also == words
     for statistic, value in expected.items():
         torch.testing.assert_close(values[statistic], value, atol=0, rtol=0, equal_nan=True)
-
-
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-def test_a_number_that_is_added_to_scores_is_not_rounded(kind):
-    """In float64, with a sink beside the scores: an added number changes the weights."""
-
-    def does(query, key):
-        scores = query @ key.mT / 2 + 0.1
-        beside = torch.cat([scores, scores.new_zeros(*scores.shape[:-1], 1)], dim=-1)
-        return beside.softmax(-1)[..., :-1] @ key
-
-    model, x = Heads(does).double(), torch.randn(1, 5, WIDTH, dtype=torch.float64)
-    with default_type(kind), heedful.record(model) as recording:
-        model(x)
-    query, key = model.heads(x)
-    raised = (query @ key.mT / 2 + 0.1).exp()
-    expected = (raised / (1 + raised.sum(-1, keepdim=True)))[0].detach()
-    assert recording.certificate()[0][1].passed
-    torch.testing.assert_close(recording[0].weights(), expected, atol=1e-12, rtol=0)

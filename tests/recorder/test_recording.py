@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 from finalized_calls import settled
+from shown_maps import recorded
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
-from heedful.errors import ArgumentError, RunError
+from heedful.errors import ArgumentError
 from heedful.layers import CrossAttention, MultiHeadAttention
 from heedful.models import GPT, GPTConfig
 from heedful.ops.masks import Causal, Dense, Window
@@ -29,8 +30,7 @@ IDS = torch.arange(2 * 11).view(2, 11) % 23
 
 
 def test_models_of_heedful(model):
-    with heedful.record(model, values=True) as recording:
-        model(IDS)
+    recording = recorded(model, IDS, values=True)
     assert [call.name for call in recording] == [f"blocks.{i}.attend" for i in range(3)]
     assert [(call.layer, call.pass_index, call.kind) for call in recording] == [
         (i, 0, "causal") for i in range(3)
@@ -43,8 +43,7 @@ def test_models_of_heedful(model):
 
 
 def test_statistics_of_a_call_are_those_of_its_map(model):
-    with heedful.record(model) as recording:
-        model(IDS)
+    recording = recorded(model, IDS)
     call, map_ = recording[1], recording[1].weights().double()
     entropy = -torch.special.xlogy(map_, map_).sum(-1)
     torch.testing.assert_close(call.entropy().double(), entropy, atol=1e-6, rtol=1e-5)
@@ -63,9 +62,9 @@ def test_statistics_of_a_call_are_those_of_its_map(model):
 def test_recording_changes_no_output_and_no_gradient(model):
     model.train()
     outputs = []
-    for recorded in (False, True):
+    for is_recorded in (False, True):
         model.zero_grad()
-        if recorded:
+        if is_recorded:
             with heedful.record(model) as recording:
                 loss = model(IDS).logits.square().mean()
                 loss.backward()
@@ -77,21 +76,6 @@ def test_recording_changes_no_output_and_no_gradient(model):
         assert torch.equal(first, other)
     assert len(recording) == 3
     assert not any(call.causes.query.requires_grad for call in recording)
-
-
-def test_hooks_are_removed_after_an_exception(model):
-    transformers = pytest.importorskip("transformers")
-    interface = transformers.modeling_utils.AttentionInterface
-    original = interface.get_interface
-    with pytest.raises(ZeroDivisionError), heedful.record(model):
-        _fail(model(IDS))
-    assert interface.get_interface is original
-    assert not any(module._forward_pre_hooks for module in model.modules())
-    assert not any(module._forward_hooks for module in model.modules())
-    query = torch.randn(3, 4)
-    with heedful.record(model) as recording:
-        heedful.attention(query, query, query)  # outside the model
-    assert len(recording) == 0
 
 
 def test_layers_heads_and_every_nth_pass(model):
@@ -117,30 +101,6 @@ def test_later_passes_do_not_change_the_record(model):
         assert torch.equal(call.weights(), weights)
 
 
-def test_nested_recordings_and_parts_of_a_model(model):
-    with heedful.record(model) as outer, heedful.record(model.blocks[1]) as inner:
-        model(IDS)
-    assert [call.name for call in inner] == ["attend"]
-    assert len(outer) == 3
-    assert torch.equal(inner[0].weights(), outer[1].weights())
-
-
-def test_two_modules_with_the_same_name_are_recorded():
-    class Twice(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a = nn.Module()
-            self.a.b = MultiHeadAttention(12, 3)
-            setattr(self, "a.b", MultiHeadAttention(12, 3))
-
-        def forward(self, x):
-            return self.a.b(x) + self._modules["a.b"](x)
-
-    with heedful.record(model := Twice()) as recording:
-        model(torch.randn(1, 5, 12))
-    assert [call.name for call in recording] == ["a.b"] * 2
-
-
 def test_kinds(model):
     class Both(nn.Module):
         def __init__(self):
@@ -151,55 +111,9 @@ def test_kinds(model):
             return self.outer(self.inner(x), memory)
 
     both = Both()
-    with heedful.record(both) as recording:
-        both(torch.randn(2, 5, 12), torch.randn(2, 7, 12))
+    recording = recorded(both, torch.randn(2, 5, 12), torch.randn(2, 7, 12))
     assert [(call.name, call.kind) for call in recording] == [("inner", "self"), ("outer", "cross")]
     assert [call.shape for call in recording] == [(3, 5, 5), (3, 5, 7)]
-
-
-def test_any_module_that_calls_torchs_kernel():
-    class Foreign(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = nn.Linear(8, 24)
-
-        def forward(self, x):
-            query, key, value = self.inner(x).chunk(3, dim=-1)
-            return nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-
-    foreign, x = Foreign(), torch.randn(2, 6, 8)
-    with heedful.record(foreign) as recording:
-        foreign(x)
-    query, key, _ = foreign.inner(x).chunk(3, dim=-1)
-    expected = heedful.steps(query, key, key, causal=True).weights
-    for b, sequence in enumerate(recording.sequences):
-        torch.testing.assert_close(sequence[0].weights()[0], expected[b], atol=1e-6, rtol=1e-5)
-
-
-def test_a_false_record_is_refused(model, monkeypatch):
-    module = sys.modules["heedful.recorder.record"]
-    copy = module._copy
-    monkeypatch.setattr(module, "_copy", lambda tensor, dtype: copy(tensor, dtype) * 1.5)
-    with heedful.record(model) as recording:
-        model(IDS)
-    assert not recording[0].check.passed
-    with pytest.raises(RunError, match=r"blocks\.0\.attend was not recorded correctly"):
-        recording[0].weights()
-    with pytest.raises(RunError, match="correctly"):
-        recording[0].summary()
-
-
-def test_banded_attention_is_refused_by_name():
-    class LongformerSelfAttention(nn.Module):
-        pass
-
-    with (
-        pytest.raises(ArgumentError, match=r"LongformerSelfAttention, which attends by a band"),
-        heedful.record(nn.Sequential(LongformerSelfAttention())),
-    ):
-        pass
-    with pytest.raises(ArgumentError, match="expected a torch module"), heedful.record("gpt2"):
-        pass
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -226,13 +140,8 @@ def test_a_single_different_row_of_a_long_mask_is_detected(row):
     assert torch.equal(recognised.crop((1, 600, 600)), table)
 
 
-def _fail(_):
-    raise ZeroDivisionError
-
-
 def test_the_summary_reports_progress_and_can_be_interrupted(model):
-    with heedful.record(model) as recording:
-        model(IDS)
+    recording = recorded(model, IDS)
     shares = []
     summary = recording.summary(shares.append)
     assert shares == sorted(shares)
@@ -262,34 +171,13 @@ def test_attention_with_dropout_is_unproved(kernel, dropout):
             return kernel(x, x, x, **{dropout: 0.4})
 
     x = torch.randn(2, 3, 5, 4)
-    with heedful.record(model := Drops()) as recording:
-        model(x)
+    recording = recorded(Drops(), x)
     [(_, check)] = recording.certificate()
     assert (check.rows, check.passed, check.proof) == (0, False, "unproved")
     assert check.why == recording[0].why == "not compared: weights were dropped at random"
     assert recording[0].proof == check.proof
     expected = heedful.steps(x, x, x).weights  # before dropout
     torch.testing.assert_close(recording[0].weights(), expected[0], atol=2e-6, rtol=0)
-
-
-class Given(nn.Module):
-    """Attention with a mask and a bias."""
-
-    def forward(self, x, mask=None, bias=None):
-        return heedful.attention(x, x, x, mask=mask, bias=bias)
-
-
-def test_masks_modified_later_do_not_change_the_record():
-    x, mask, bias = torch.randn(2, 5, 4), torch.ones(5, 5).tril().bool(), torch.randn(5, 5)
-    expected = []
-    with heedful.record(module := Given()) as recording:
-        for _ in range(2):
-            module(x, mask, bias)
-            expected.append(heedful.steps(x[0], x[0], x[0], mask=mask, bias=bias).weights)
-            mask.logical_not_().fill_diagonal_(True)
-            bias.mul_(3)
-    for call, weights in zip(recording, expected, strict=True):
-        torch.testing.assert_close(call.weights()[0], weights, atol=1e-6, rtol=1e-5)
 
 
 def test_an_output_of_nan_proves_nothing():
@@ -365,12 +253,3 @@ def test_dynamo_is_imported_only_if_the_model_compiles(program, printed):
     """Importing dynamo takes a second; a model may compile a part of itself while it runs."""
     completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert completed.stdout.strip() == printed, completed.stderr
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of scripting
-def test_a_scripted_model_is_missed():
-    model, x = torch.jit.script(nn.Sequential(nn.Linear(4, 4))), torch.randn(2, 4)
-    with heedful.record(model) as recording:
-        output = model(x)
-    assert torch.equal(output, model(x))
-    assert not len(recording)

@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 import torch
+from shown_maps import recorded
 
 import heedful
 from heedful.errors import ArgumentError, SaveError
@@ -58,8 +59,7 @@ def written(monkeypatch):
 def test_calls_on_disk_equal_calls_in_memory(model, temporary, written, budget, files):
     with heedful.record(model) as in_memory:
         model(IDS)
-    with heedful.record(model, budget=budget) as recording:
-        model(IDS)
+    recording = recorded(model, IDS, budget=budget)
     assert len(written) == files
     for sequence, other in zip(in_memory.sequences, recording.sequences, strict=True):
         for a, b in zip(sequence, other, strict=True):
@@ -70,8 +70,7 @@ def test_calls_on_disk_equal_calls_in_memory(model, temporary, written, budget, 
 
 
 def test_tensors_moved_to_disk_are_freed(model, temporary):
-    with heedful.record(model) as recording:
-        model(IDS)
+    recording = recorded(model, IDS)
     capture = recording._captures[1]
     stored, query_ref = Spill(0).store(capture), weakref.ref(capture.query)
     expected = capture.query.tolist()
@@ -101,8 +100,7 @@ def test_mapped_files_are_removed_with_the_recording(model, temporary, monkeypat
         return rmtree(path) if path in failed else failed.add(path)
 
     monkeypatch.setattr(shutil, "rmtree", remove)
-    with heedful.record(model, budget=0) as recording:
-        model(IDS)
+    recording = recorded(model, IDS, budget=0)
     assert len(list(temporary.glob("heedful-*/call.safetensors"))) == 3
     del recording
     gc.collect()

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from heedful.errors import RunError
 from heedful.recorder.doors.tape import NO_MAP, UNUSED, Tape
 from heedful.recorder.doors.tape_cells import BATCH, KEYS, QUERIES, cells_of, replayed_weights
 from heedful.recorder.doors.tape_steps import name_of
@@ -130,14 +129,6 @@ def test_keys_times_queries_are_transposed():
     assert torch.equal(cells.key, key.flatten(0, 2))
 
 
-def test_dropout_is_left_out():
-    query, key, value = factors()
-    [meeting], missed, _ = watched(lambda: F.dropout((query @ key.mT).softmax(-1), 0.5) @ value)
-    assert missed == []
-    assert meeting.weights.step.is_dropped
-    assert torch.equal(replayed_weights(meeting), (query @ key.mT).softmax(-1))
-
-
 def test_a_product_with_a_parameter_begins_no_tape():
     layer, x = nn.Linear(D, M), torch.randn(B, N, D)
     [meeting], _, _ = watched(
@@ -158,15 +149,3 @@ def test_reasons_of_missed_calls():
         calls, reasons, _ = watched(run)
         assert calls == []
         assert reasons == ([("attn", missed)] if missed else [])
-
-
-@pytest.mark.parametrize("keys", [M, 1000])  # a small mask is copied
-def test_a_mask_that_is_changed_later_is_copied_or_raises(keys):
-    query, (key, value), mask = torch.randn(N, D), torch.randn(2, keys, D), torch.zeros(N, keys)
-    [meeting], _, _ = watched(lambda: (query @ key.mT + mask).softmax(-1) @ value)
-    mask[0, 0] = 1.0
-    if keys == M:
-        assert torch.equal(meeting.used(), (query @ key.mT).softmax(-1))
-    else:
-        with pytest.raises(RunError, match="changed in place"):
-            meeting.used()

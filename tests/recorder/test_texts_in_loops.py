@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from shown_maps import WIDTH, Heads, looked_at, shows, weighed
+from shown_maps import WIDTH, Heads, looked_at, near, recorded, shows, weighed
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.errors import ArgumentError, RunError
-from heedful.files import load_tensors, save_tensors
 from heedful.models import GPT, GPTConfig
 from heedful.recording.head_totals import HeadTotals
 from heedful.views.notebook.kernel_side import texts_and_view
@@ -46,19 +45,9 @@ def by_twos(count):
 ORDER = "its text, one of 3, is guessed from the order of the calls"
 
 
-def recorded(model, *inputs, **options):
-    with heedful.record(model, **options) as recording:
-        model(*inputs)
-    return recording
-
-
 def maps_of(model, x):
     """The weights of each text by definition."""
     return [weighed(*model.heads(text[None]))[0] for text in x]
-
-
-def near(result, expected):
-    torch.testing.assert_close(result, expected, atol=2e-6, rtol=1e-5)
 
 
 def is_of_its_text(recording, maps, calls=1):
@@ -126,24 +115,6 @@ def test_a_module_that_is_called_twice_for_each_text(again):
             near(call.weights(), map_)
 
 
-class OnceAndApart(Loops):
-    """Calls one module for all texts, and then for each."""
-
-    def forward(self, x):
-        return super().forward(x), Heads.forward(self, x + 1)
-
-
-def test_a_module_that_is_called_for_all_texts_and_then_for_each():
-    model, x = OnceAndApart(one_by_one), torch.randn(B, N, WIDTH)
-    recording = recorded(model, x)
-    assert recording.verify(model, x) == {"verified": B + 1}
-    for sequence, *maps in zip(
-        recording.sequences, maps_of(model, x), maps_of(model, x + 1), strict=True
-    ):
-        for call, map_ in zip(sequence, maps, strict=True):
-            near(call.weights(), map_)
-
-
 class Cut(Loops):
     """Attends to the tokens of each text; texts have unequal lengths."""
 
@@ -201,13 +172,6 @@ def test_calls_that_do_not_depend_on_a_text_stay_guessed():
     assert "neither its queries nor its keys change with a text" in recording[0].why
 
 
-def test_equal_texts_are_assigned_in_order():
-    model, x = Loops(one_by_one), torch.randn(1, N, WIDTH).expand(B, -1, -1)
-    recording = recorded(model, x)
-    assert recording.verify(model, x) == {"verified": B}
-    is_of_its_text(recording, maps_of(model, x))
-
-
 def test_a_file_has_the_text_of_each_call(tmp_path):
     model, x = Loops(backwards), torch.randn(B, N, WIDTH)
     recording = recorded(model, x, values=True)
@@ -218,18 +182,6 @@ def test_a_file_has_the_text_of_each_call(tmp_path):
     for text, other in zip(recording.sequences, again.sequences, strict=True):
         torch.testing.assert_close(text[0].value_norm(), other[0].value_norm())
     assert heedful.load(tmp_path / "before").sequences[1][0].why == ORDER
-
-
-@pytest.mark.parametrize("first", [3, None, [1], -1, "1", 0.5, True])
-def test_a_file_with_a_wrong_text_is_refused(tmp_path, first):
-    recording = recorded(Loops(one_by_one), torch.randn(B, N, WIDTH))
-    tensors, about = load_tensors(recording.save(tmp_path / "r"))
-    about["calls"][1]["first"] = first
-    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
-    save_tensors(tmp_path / "r", tensors, about)
-    with pytest.raises(RunError, match="record again") as error:
-        heedful.load(tmp_path / "r")
-    assert "\n" not in str(error.value)
 
 
 class Words(Loops):
@@ -283,20 +235,6 @@ def test_padding_of_one_text_is_not_that_of_another():
     is_of_its_text(recording, expected.float().detach())
 
 
-def causal(query, key):
-    scores = (query @ key.mT).masked_fill(torch.ones(N, N).triu(1).bool(), -torch.inf)
-    return scores.softmax(-1) @ key
-
-
-def test_a_sequence_has_the_calls_of_its_text():
-    model, ids = Words(causal), torch.arange(B * N).view(B, N) % 9
-    recording = recorded(model, ids)
-    assert recording.verify(model, ids) == {"verified": B}
-    for b, sequence in enumerate(recording.sequences):
-        [sequence_call] = recording.stitched(b)
-        near(sequence_call.weights(), sequence[0].weights())
-
-
 def test_a_wrong_row_refutes_only_the_call_of_its_text(tmp_path):
     model = Loops(one_by_one, lambda query, key: scaled_dot_product_attention(query, key, key))
     x = torch.randn(B, 40, WIDTH)
@@ -331,38 +269,6 @@ def test_a_page_opens_on_the_call_of_its_text():
         texts, address = texts_and_view(source)
         assert address == "call=0.1.0"
         near(texts.call(0, 1, 0).weights(), maps_of(model, x)[1])
-
-
-@pytest.mark.parametrize("loops", [False, True])
-def test_a_mask_of_queries_and_keys_is_not_padding_of_as_many_texts(loops):
-    """An additive table (N, N) that looks like padding masks of N texts."""
-
-    class Masked(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.asks, self.says = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-
-        def attend(self, x, mask):
-            scores = (self.asks(x) @ self.says(x).mT).masked_fill(~mask, -torch.inf)
-            return scores.softmax(-1) @ x
-
-        def forward(self, mask, x):
-            if not loops:
-                return self.attend(x, mask)
-            return torch.cat([self.attend(x[b : b + 1], mask) for b in range(len(x))])
-
-    model, x = Masked().eval(), torch.randn(3, 3, WIDTH)
-    mask = torch.ones(3, 3).tril().bool()
-    with torch.no_grad(), heedful.record(model) as recording:
-        model(mask, x)
-    recording.verify(model, [mask, x])
-    expected = (model.asks(x) @ model.says(x).mT).masked_fill(~mask, -torch.inf).softmax(-1)
-    calls = [call for sequence in recording.sequences for call in sequence]
-    assert [call.shape for call in calls] == [(1, 3, 3)] * 3
-    proved = [call for call in calls if call.proof == "proved"]
-    assert loops or proved == calls
-    for call in proved:
-        torch.testing.assert_close(call.weights()[0], expected[call.sequence].detach())
 
 
 class InParts(nn.Module):

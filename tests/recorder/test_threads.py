@@ -5,7 +5,6 @@ import threading
 
 import pytest
 import torch
-import transformers
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -66,32 +65,3 @@ def test_gradient_checkpointing_records_once():
     with heedful.record(layer) as recording:
         layer(x).sum().backward()
     assert len(recording) == 1
-
-
-def test_a_claim_of_another_thread_hides_nothing():
-    inside, finished = threading.Event(), threading.Event()
-
-    def waiting(module, query, key, value, mask, **options):
-        inside.set()
-        finished.wait(10)
-        return query.transpose(1, 2), None
-
-    transformers.AttentionInterface.register("waiting", waiting)
-
-    def tiny(implementation):
-        config = transformers.GPT2Config(
-            n_embd=16, n_layer=3, n_head=2, vocab_size=23, n_positions=32,
-            bos_token_id=None, eos_token_id=None,
-        )  # fmt: skip
-        kind = transformers.GPT2Model
-        return kind._from_config(config, attn_implementation=implementation).eval()
-
-    model, other = tiny("sdpa"), tiny("waiting")
-    with heedful.record(model) as recording:
-        thread = threading.Thread(target=other, args=(IDS,))
-        thread.start()
-        inside.wait(10)
-        model(IDS)
-        finished.set()
-        thread.join()
-    assert len(recording) == 3

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import transformers
+from shown_maps import recorded
 from torch import nn
 
 import heedful
@@ -18,6 +19,11 @@ IDS = torch.tensor([[1, 2, 3, 2, 7, 5], [4, 4, 1, 0, 0, 0]])
 KEEP = torch.tensor([[True] * 6, [True] * 3 + [False] * 3])
 
 
+def gpt(layers=1):
+    sizes = {"context_length": 20, "width": 12, "layers": layers, "heads": 3}
+    return GPT(GPTConfig(vocabulary=8, **sizes)).eval()
+
+
 def words_of(ids):
     return [f"<{number}>" for number in ids]
 
@@ -25,8 +31,7 @@ def words_of(ids):
 def test_each_sequence_has_its_own_labels_without_padding(tmp_path):
     model = Bert(BertConfig(vocabulary=8, context_length=9, width=12, layers=2, heads=3)).eval()
     for keep, ids in ((KEEP, IDS), (KEEP.flip(1), IDS.flip(1))):
-        with heedful.record(model, tokenizer=LETTERS) as recording:
-            model(ids, keep=keep)
+        recording = recorded(model, ids, named={"keep": keep}, tokenizer=LETTERS)
         expected = [LETTERS.pieces(row[real].tolist()) for row, real in zip(ids, keep, strict=True)]
         for each in (recording, heedful.load(recording.save(tmp_path / "r"))):
             assert each.tokens == expected
@@ -65,25 +70,19 @@ def test_tokenizers_of_every_kind():
     "gives", [lambda ids: "abc", lambda ids: ["a"], lambda ids: [1 for _ in ids]]
 )
 def test_a_function_that_does_not_label_each_id_raises_one_line(gives):
-    model = GPT(GPTConfig(vocabulary=8, context_length=9, width=12, layers=1, heads=3)).eval()
-    with heedful.record(model, tokenizer=gives) as recording:
-        model(IDS)
+    recording = recorded(gpt(), IDS, tokenizer=gives)
     with pytest.raises(ArgumentError, match=r"a tokenizer that returned .* for \d ids; expected"):
         _ = recording[0].tokens
 
 
 @pytest.mark.parametrize("cached", [True, False])
 def test_labels_of_a_generation_and_of_its_passes(cached):
-    model = GPT(GPTConfig(vocabulary=8, context_length=20, width=12, layers=2, heads=3)).eval()
+    model = gpt(layers=2)
     prompt = IDS[0].tolist()
     with heedful.record(model, tokenizer=words_of) as recording:
-        result = [
-            int(token)
-            for token in generate(
-                model, prompt, tokens=5, sampling=Sampling(temperature=0), cache=cached
-            )
-        ]
-    text = words_of([*prompt, *result[:-1]])
+        greedy = Sampling(temperature=0)
+        result = list(generate(model, prompt, tokens=5, sampling=greedy, cache=cached))
+    text = words_of([*prompt, *map(int, result[:-1])])
     for call in recording:
         _, n, m = call.shape
         assert call.key_tokens == text[:m]
@@ -94,44 +93,18 @@ def test_labels_of_a_generation_and_of_its_passes(cached):
 
 
 def test_one_text_has_no_target():
-    model = GPT(GPTConfig(vocabulary=8, context_length=20, width=12, layers=1, heads=3)).eval()
-    with heedful.record(model) as recording:
-        model(IDS[:1])
+    recording = recorded(gpt(), IDS[:1])
     with pytest.raises(ArgumentError, match="target_tokens for a model with one text"):
         recording.target_tokens = [words_of(range(6))]
     assert recording.target_tokens is None
 
 
 def test_two_texts_in_successive_passes_have_their_own_labels():
-    model = GPT(GPTConfig(vocabulary=8, context_length=20, width=12, layers=1, heads=3)).eval()
+    model = gpt()
     with heedful.record(model, tokenizer=words_of) as recording:
         model(IDS[:1])
         model(IDS[1:, :3])
     assert [call.tokens for call in recording] == [words_of(IDS[0].tolist()), words_of([4, 4, 1])]
-
-
-class Two(nn.Module):
-    """Two models, each with its own texts, as in bi-encoders."""
-
-    def __init__(self):
-        super().__init__()
-        config = BertConfig(vocabulary=8, context_length=20, width=12, layers=1, heads=3)
-        self.asking, self.answering = Bert(config), Bert(config)
-
-    def forward(self, question, answers):
-        return self.asking(**question), self.answering(**answers)
-
-
-@pytest.mark.parametrize("first", ["long", "short"])
-def test_tokens_of_a_recording_are_of_one_text_in_every_sequence(first):
-    keep = torch.tensor([[True, False, False], [True] * 3])
-    inputs = {"long": {"ids": IDS[:, :4]}, "short": {"ids": IDS[:, :3] + 1, "keep": keep}}
-    model = Two().eval()
-    with torch.no_grad(), heedful.record(model, tokenizer=words_of) as recording:
-        model(inputs.pop(first), *inputs.values())
-    lengths = {"long": [4, 4], "short": [1, 3]}[first]
-    assert [len(text) for text in recording.tokens] == lengths
-    assert recording.tokens == [own[0].tokens for own in recording.sequences]
 
 
 def make_gpt2(**settings):
@@ -169,26 +142,11 @@ def test_beams_that_are_reordered_have_their_own_labels_or_none():
     assert max(map(len, text_maps)) > 3  # until the first reordering
 
 
-def test_a_text_in_a_cache_of_its_own_is_not_the_one_before_it():
-    model = make_gpt2()
-    with heedful.record(model, tokenizer=words_of) as recording, torch.no_grad():
-        for first in (3, 7):
-            cache = transformers.StaticCache(config=model.config, max_cache_len=11)
-            ids = torch.arange(first, first + 5)[None]
-            model(ids, past_key_values=cache)
-            model(ids[:, :1], past_key_values=cache)
-    texts = [words_of([*range(first, first + 5), first]) for first in (3, 7)]
-    assert [call.key_tokens for call in recording] == [
-        text[:end] for text in texts for end in (5, 5, 6, 6)
-    ]
-
-
 def test_both_texts_of_an_encoder_decoder_are_saved(tmp_path):
     config = Seq2SeqConfig(vocabulary=10, context_length=9, width=12, layers=1, heads=3)
     model = Seq2Seq(config).eval()
     target = IDS.roll(1, 1)[:, :5]
-    with heedful.record(model, tokenizer=words_of) as recording:
-        model(IDS, target, source_keep=KEEP)
+    recording = recorded(model, IDS, target, named={"source_keep": KEEP}, tokenizer=words_of)
     read = [words_of(row[real].tolist()) for row, real in zip(IDS, KEEP, strict=True)]
     written = [words_of(row.tolist()) for row in target]
     recording.tokens, recording.target_tokens = read, written  # of the right lengths
@@ -223,17 +181,14 @@ class Own(nn.Module):
 
 
 def test_a_custom_model_with_pooled_tokens():
-    with heedful.record(model := Own(), tokenizer=LETTERS) as recording:
-        model(IDS)
+    recording = recorded(Own(), IDS, tokenizer=LETTERS)
     for row, (first, pooled) in zip(IDS, recording.sequences, strict=True):
         assert first.tokens == LETTERS.pieces(row.tolist())
         assert (pooled.shape[1:], pooled.tokens, pooled.query_tokens) == ((3, 3), None, None)
 
 
 def test_a_missing_sequence_raises_one_line():
-    model = GPT(GPTConfig(vocabulary=8, context_length=9, width=12, layers=1, heads=3)).eval()
-    with heedful.record(model) as recording:
-        model(IDS)
+    recording = recorded(gpt(), IDS)
     assert repr(recording) == "<Recording of 1 call, 2 sequences>"
     assert "6 × 6, text 1 of 2, pass 0" in repr(recording.sequences[1][0])
     assert recording.sequences[-1][0].ids.tolist() == IDS[1].tolist()

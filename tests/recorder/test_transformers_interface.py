@@ -1,6 +1,5 @@
 """The door to transformers: what it refuses, and that it removes its patch."""
 
-import contextlib
 import sys
 import threading
 from dataclasses import replace
@@ -283,53 +282,6 @@ def test_after_a_layer_that_was_interrupted_the_next_pass_has_right_names(model,
     assert [call.name for call in recording] == ["layers.0.self_attn", "layers.1.self_attn"] * 2
     assert [call.pass_index for call in recording] == [0, 0, 1, 1]
     assert torch.equal(recording[0].weights(), recording[2].weights())
-
-
-class GoesOn(nn.Module):
-    """Catches the error of its part, and attends itself."""
-
-    def __init__(self, part):
-        super().__init__()
-        self.part = part
-
-    def forward(self, x):
-        with contextlib.suppress(OddError, KeyboardInterrupt):
-            self.part(x)
-        return nn.functional.scaled_dot_product_attention(x, x, x)
-
-
-@pytest.mark.parametrize("error", [OddError, KeyboardInterrupt])
-@pytest.mark.parametrize("end", ENDS)
-def test_a_model_that_catches_an_error_of_a_part_keeps_its_names(end, error):
-    def fail(*_):
-        raise error
-
-    model = nn.Sequential(GoesOn(nn.Identity()), GoesOn(nn.Identity()))
-    ENDS[end](model[0].part, fail)
-
-    class Last(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = model
-
-        def forward(self, x):
-            x = self.inner(x)
-            return nn.functional.scaled_dot_product_attention(x, x, x)
-
-    with heedful.record(last := Last()) as recording:
-        last(torch.randn(1, 2, 3, 4))
-    assert [call.name for call in recording][1:] == ["inner.1", "Last"]
-    assert [call.pass_index for call in recording] == [0, 0, 0]
-
-
-def test_longformer_is_refused_by_name():
-    config = transformers.LongformerConfig(**SMALL | {"attention_window": [4, 4]})
-    longformer = transformers.LongformerModel(config)
-    with (
-        pytest.raises(ArgumentError, match=r"encoder\.layer\.0.*a band of neighbours and a few"),
-        heedful.record(longformer),
-    ):
-        pass
 
 
 @pytest.mark.parametrize("name", refused_classes.LAYOUTS)

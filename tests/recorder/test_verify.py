@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 import transformers
-from shown_maps import near
+from shown_maps import near, recorded
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -56,12 +56,6 @@ class Attend(nn.Module):
         query, key = (heads.double() for heads in self.heads(x))
         weights = (query @ key.mT / 2).softmax(-1).float()
         return weights if weights.ndim == 5 else weights[:, None]
-
-
-def recorded(model, *inputs, **options):
-    with heedful.record(model, **options) as recording:
-        model(*inputs)
-    return recording
 
 
 def shows(recording, maps, at=0):
@@ -181,19 +175,6 @@ def test_verify_finds_the_role_of_each_axis(case, texts):
     shows(recording, model.maps(*inputs))
 
 
-@pytest.mark.parametrize("rows", [[0, 1, 2], [2, 1, 0], [0, 1, 2, 0, 1, 2]])
-def test_a_loop_over_texts_has_a_call_for_each(rows):
-    class Loops(Attend):
-        def forward(self, x):
-            return [super(Loops, self).forward(x[row : row + 1]) for row in rows]
-
-    model, x = Loops(), torch.randn(3, N, E)
-    recording = recorded(model, x)
-    assert recording[0].layout == "guessed"
-    assert recording.verify(model, x) == {"verified": len(rows)}
-    shows(recording, model.maps(x), at=-1)
-
-
 def test_a_second_stream_that_shares_its_first_keys():
     """ProphetNet: its predicting streams attend to the main stream and to themselves."""
     config = transformers.ProphetNetConfig(
@@ -297,3 +278,20 @@ def test_a_failed_verification_raises_one_line(tmp_path):
         assert "expected" in str(raised.value)
         assert "\n" not in str(raised.value)
     assert (recording[0].layout, recording[0].proof) == ("usual", "proved")
+
+
+def test_a_backward_pass_is_possible_after_verify():
+    class Normed(Attend):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(N)
+
+        def forward(self, x):
+            return super().forward(self.norm(x))
+
+    model, x = Normed().eval(), torch.randn(3, N, E)
+    with heedful.record(model) as recording:
+        loss = model(x).sum()
+    assert recording.verify(model, x) == {"verified": 1}
+    loss.backward()
+    assert model.q.weight.grad.abs().sum() > 0

@@ -94,59 +94,43 @@ def test_an_input_without_a_batch_axis_is_verified_or_stays_usual():
     near(recording[0].weights(), model.maps(x[None])[0])
 
 
-def test_each_entry_of_a_list_of_texts_is_a_text():
+@pytest.mark.parametrize("trains", [True, False])
+@pytest.mark.parametrize("kind", ["attention", "encoder layer"])
+def test_each_entry_of_a_list_of_texts_is_a_text_without_padding(kind, trains):
+    """Only the layer is passed the padding mask."""
+
     class Padded(nn.Module):
         def __init__(self):
             super().__init__()
             self.attend = nn.MultiheadAttention(E, H, batch_first=True)
+            self.layer = nn.TransformerEncoderLayer(E, H, 16, dropout=0.0, batch_first=True)
 
         def forward(self, texts):
             x = nn.utils.rnn.pad_sequence(texts, batch_first=True)
-            hidden = (
-                torch.arange(x.shape[1]) >= torch.tensor([len(text) for text in texts])[:, None]
-            )
-            return self.attend(x, x, x, key_padding_mask=hidden)[0]
+            lengths = torch.tensor([len(text) for text in texts])
+            hidden = torch.arange(x.shape[1]) >= lengths[:, None]
+            if kind == "attention":
+                return self.attend(x, x, x, key_padding_mask=hidden)[0]
+            return self.layer(x, src_key_padding_mask=hidden)
 
-    recording = recorded(Padded().eval(), [torch.randn(5, E), torch.randn(7, E)])
-    assert [[call.shape for call in text] for text in recording.sequences] == [
-        [(H, 5, 5)],
-        [(H, 7, 7)],
-    ]
-    assert recording[0].layout == "told"
+    recording = recorded(Padded().train(trains), [torch.randn(5, E), torch.randn(7, E)])
+    shapes = [[call.shape for call in text] for text in recording.sequences]
+    assert shapes == [[(H, 5, 5)], [(H, 7, 7)]]
+    assert (recording[0].proof, recording[0].layout) == ("proved", "told")
 
 
-def test_a_list_of_texts_gives_their_number_to_a_kernel():
-    class Padded(Attend):
-        def forward(self, texts):
-            return super().forward(nn.utils.rnn.pad_sequence(texts, batch_first=True))
+def test_texts_of_a_dictionary_are_counted():
+    class Reads(Attend):
+        def forward(self, batch):
+            return super().forward(batch["x"])
 
-    recording = recorded(Padded(heads_first=False), [torch.randn(5, E), torch.randn(7, E)])
-    assert [len(text) for text in recording.sequences] == [1, 1]
+    model, x = Reads(heads_first=False), torch.randn(B, 5, E)
+    recording = recorded(model, {"x": x})
     assert recording[0].layout == "usual"
+    for [call], map_ in zip(recording.sequences, model.maps(x), strict=True):
+        near(call.weights(), map_)
 
 
 def test_a_recording_is_saved_and_not_pickled():
     with pytest.raises(RunError, match="save"):
         pickle.dumps(recorded(Attend(heads_first=False), torch.randn(B, 5, E)))
-
-
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("trains", [True, False])
-def test_padding_that_only_an_encoder_layer_is_passed_is_removed(batch_first, trains):
-    class Classifier(nn.Module):
-        def __init__(self):
-            super().__init__()
-            layer = nn.TransformerEncoderLayer(E, H, 16, dropout=0.0, batch_first=batch_first)
-            self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-        def forward(self, x, lengths):
-            hidden = torch.arange(x.shape[1]) >= lengths[:, None]
-            x = x if batch_first else x.transpose(0, 1)
-            return self.encoder(x, src_key_padding_mask=hidden)
-
-    model = Classifier().train(trains)
-    with heedful.record(model) as recording:
-        model(torch.randn(2, 7, E), torch.tensor([7, 4]))
-    shapes = [[call.shape for call in text] for text in recording.sequences]
-    assert shapes == [[(H, 7, 7)] * 2, [(H, 4, 4)] * 2]
-    assert {call.proof for call in recording} == {"proved"}
