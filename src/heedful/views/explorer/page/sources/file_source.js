@@ -104,11 +104,11 @@ class FileSource {
   tokens(call, { axis, start, stop }) {
     const names = this._names(call, axis);
     if (!names) return { start, tokens: null };
-    return {
-      start,
-      tokens: names.tokens.slice(start, Math.min(stop, start + TOKENS)),
-      cut: names.cut,
-    };
+    const tokens = names.tokens.slice(start, Math.min(stop, start + TOKENS));
+    const cut = Object.entries(names.cut).filter(
+      ([at]) => start <= Number(at) && Number(at) < stop,
+    );
+    return { start, tokens, cut: Object.fromEntries(cut) };
   }
 
   find(call, { axis, text }) {
