@@ -84,7 +84,7 @@ const largestText = (data) =>
 function Around({ tokens, callId, axis, data, isCurrent, index, go }) {
   const from = Math.max(0, index - AROUND);
   const label = (/** @type {number} */ i) => html`<bdi>${tokens.label(callId, axis, i)}</bdi> `;
-  const places = [...data.keys()].slice(from, index + AROUND + 1);
+  const places = [...data.subarray(from, index + AROUND + 1).keys()].map((i) => from + i);
   return html`<span class="around"><span class="before">${places.filter((i) => i < index).map(label)}</span>
     <button class="plain" title="Select this cell" onClick=${() => go(index)}><bdi>${nameOf(tokens, callId, axis, index)}</bdi> <small>${count(index)}</small> <b>${isCurrent ? formatWeight(data[index]) : "…"}</b></button>
     <span class="after">${places.filter((i) => i > index).map(label)}</span></span>`;
