@@ -26,11 +26,7 @@ export function useExample(state, source, heads, host) {
 const selection = (state) =>
   `${state.callId.peek()} ${state.head.peek()} ${JSON.stringify([state.cell.peek(), state.highlighted.peek()])}`;
 
-/**
- * Select the head with the clearest pattern, and its largest weight; if possible, one on neither the
- * first key nor the query's own. Nothing without weights, or if the user has chosen meanwhile.
- * @param {State} state @param {Source} source @param {Heads} heads @param {() => boolean} hasChosen
- */
+/** Select the head with the clearest pattern, and its largest weight; if possible, one on neither the first key nor the query's own. Nothing without weights, or if the user has chosen meanwhile. @param {State} state @param {Source} source @param {Heads} heads @param {() => boolean} hasChosen */
 async function openExample(state, source, heads, hasChosen) {
   const end = performance.now() + TIMEOUT;
   while (heads.progress < 1 && performance.now() < end && !hasChosen())
