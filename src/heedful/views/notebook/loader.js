@@ -21,13 +21,11 @@ class Kernel {
     this.isClosed = false; // the page is closed
     /** @type {Map<string, Waiting>} */
     this.waiting = new Map();
-    this._onMessage = (/** @type {any} */ message, /** @type {DataView[]} */ buffers) =>
-      this._receive(message, buffers);
     this._onEnd = () => {
       this.ended = true;
       report(ENDED);
     };
-    model.on("msg:custom", this._onMessage);
+    model.on("msg:custom", this._receive);
     model.on("comm_live_update", this._onEnd);
     this.timer = setInterval(() => report(this._status()), 500);
     model.send({ page: this.name, open: true });
@@ -56,8 +54,7 @@ class Kernel {
     });
   }
 
-  /** @param {{answer?: string, wrong?: string}} message @param {DataView[]} buffers */
-  _receive({ answer = "", wrong }, buffers) {
+  _receive = (/** @type {any} */ { answer = "", wrong }, /** @type {DataView[]} */ buffers) => {
     const request = this.waiting.get(answer);
     if (!request) return;
     this.waiting.delete(answer);
@@ -68,13 +65,13 @@ class Kernel {
       const bytes = buffer.slice(byteOffset, byteOffset + byteLength);
       request.resolve(/** @type {ArrayBuffer} */ (bytes));
     }
-  }
+  };
 
   /** Close the page and reject later questions, because a question would restart the kernel's thread. */
   end() {
     this.isClosed = true;
     clearInterval(this.timer);
-    this.model.off("msg:custom", this._onMessage);
+    this.model.off("msg:custom", this._receive);
     this.model.off("comm_live_update", this._onEnd);
     this.model.send({ page: this.name, open: false });
   }

@@ -33,7 +33,9 @@ const GENERATION = [
   ["x", "open the sampling options"],
 ];
 const TRAINING = [[",  .", "go to the previous, next recorded training step"]];
-const WITH_KEYS = "input, select, textarea, dialog, [popover]"; // elements that handle keys themselves
+/** Elements that handle all keys themselves, and those that handle arrows and space. */
+const TYPED = "input:not([type=checkbox], [type=range]), textarea, dialog, [popover]";
+const MOVED = "input, select";
 /** @type {Record<string, [number, number]>} */
 const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
@@ -46,7 +48,9 @@ export function listen(target, state, painter, page) {
   const plain = keyActions(state, painter, page);
   const on = (/** @type {any} */ event) => {
     const from = /** @type {HTMLElement | undefined} */ (event.composedPath()[0]);
-    if (from?.closest?.(WITH_KEYS) || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (from?.closest?.(TYPED) || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (from?.matches?.(MOVED) && (MOVES[event.key] || event.key.length > 1 || event.key === " "))
+      return;
     if (event.key === "Escape" && page()?.querySelector(":popover-open")) return; // the popover closes first
     const move = MOVES[event.key];
     if (move && event.shiftKey) switchHead(state, move[1] || move[0]);

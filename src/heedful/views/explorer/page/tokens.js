@@ -20,6 +20,7 @@ function sign(letter) {
 
 /** A token with signs for invisible characters. @param {string} token @param {number} [length] its full length, if `token` is only its beginning */
 export function readable(token, length) {
+  if (/^[\u200b-\u200d\u2060\ufeff]+$/.test(token)) return "␣"; // characters of no width
   let text = "";
   for (const letter of token) text += SIGNS[letter] ?? sign(letter);
   return length ? `${text}… (${length.toLocaleString("en")} characters)` : text || "∅";

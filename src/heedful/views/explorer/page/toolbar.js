@@ -24,7 +24,8 @@ export function Toolbar({ state, source, host, tokens, liveText, painter, painte
   const { proof, layout, why } = state.call.value;
   const mapPainter = painter.value;
   const missed = Object.entries(state.about.recordings[state.path.value[0]].missed);
-  return html`<header>
+  const skip = () => mapPainter?.canvas.focus();
+  return html`<header><button type="button" class="skip" onClick=${skip}>Skip to the map</button>
     <div class="what"><b class="logo">heedful</b>
       <${Chooser} state=${state} side=${state} label="Current selection" />
       <span class=${`proof ${proof}`}>${Term(proof)}</span>

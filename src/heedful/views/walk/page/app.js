@@ -9,12 +9,12 @@ import {
   useState,
 } from "../../explorer/page/html.js";
 import { readable } from "../../explorer/page/tokens.js";
-import { Matrix } from "./matrix.js";
+import { fullName, Matrix } from "./matrix.js";
 import { NextTokens } from "./next_tokens.js";
 import { formatNumber } from "./number_format.js";
 import { Plane } from "./plane.js";
 import { arrange, isNarrow, isOneStage, margin } from "./sizes.js";
-import { label, omissions } from "./stages.js";
+import { hasPairs, label, omissions } from "./stages.js";
 import { State } from "./state.js";
 import { calculationParts } from "./sums.js";
 
@@ -22,11 +22,7 @@ import { calculationParts } from "./sums.js";
 /** @import { Cell, PageWalk, Stage, Walk } from "./types.js" */
 /** @import { Host } from "../../explorer/page/types.js" */
 
-/**
- * Render the page into an element.
- * @param {HTMLElement} element
- * @param {{walks: PageWalk[], start: number, text: string, memory: string}} about @param {Host} host
- */
+/** Render the page into an element. @param {HTMLElement} element @param {{walks: PageWalk[], start: number, text: string, memory: string}} about @param {Host} host */
 export function mount(element, { walks, start, text, memory }, host) {
   const state = new State(walks, start, { text, memory });
   const historyEntry = () => `${state.walkIndex.value} ${state.step.value}`;
@@ -106,8 +102,8 @@ function Header({ state, dark }) {
     }
     ${
       isTyped
-        ? html`<${TextBox} name="The sentence" text=${state.text.value} initial=${state.initial.text} onText=${(/** @type {string} */ text) => (state.text.value = text)} />
-          ${walk.memory.length ? html`<${TextBox} name="The second text: its tokens are the keys" text=${state.memory.value} initial=${state.initial.memory} onText=${(/** @type {string} */ text) => (state.memory.value = text)} />` : null}`
+        ? html`<${TextBox} name="The sentence" text=${state.text.value} initial=${state.initial.text} onText=${(/** @type {string} */ text) => state.type("text", text)} />
+          ${walk.memory.length ? html`<${TextBox} name="The second text: its tokens are the keys" text=${state.memory.value} initial=${state.initial.memory} onText=${(/** @type {string} */ text) => state.type("memory", text)} />` : null}`
         : html`<span class="grow"><bdi>${walk.title}</bdi></span>`
     }
     ${
@@ -207,10 +203,8 @@ function Scene({ state, walk, dark }) {
   const [size, setSize] = useState({ wide: 0, high: 0 });
   useLayoutEffect(() => {
     const element = /** @type {HTMLElement} */ (box.current);
-    const measure = () => setSize(roomIn(element));
-    const observer = new ResizeObserver(measure);
+    const observer = new ResizeObserver(() => setSize(roomIn(element)));
     observer.observe(element);
-    measure();
     return () => observer.disconnect();
   }, []);
   const position = `${state.walkIndex.value} ${state.step.value}`;
@@ -268,11 +262,6 @@ function SideBySide({ state, walk, group, scale, dark, brief, stacked }) {
 /** The caption of a matrix, without its head, which the header shows. @param {Panel} panel */
 const caption = ({ stage, turned }) => stage.name + (turned ? "ᵀ" : "");
 
-/** The legend of the colours. */
-function Scale() {
-  return html`<div class="scale" aria-hidden="true"><i></i><span>below 0</span><span>above 0</span></div>`;
-}
-
 /** The selected number, and how it is computed. @param {{state: State, walk: Walk}} props */
 function NumberPane({ state, walk }) {
   const cell = state.cell.value;
@@ -285,11 +274,10 @@ function NumberPane({ state, walk }) {
     const text = label(walk, stage, axis, index);
     return text ? readable(text) : `${axis ? "number" : "row"} ${index}`;
   };
-  const separator = ["tokens", "memory"].includes(stage.axes[1]) ? " → " : ", ";
-  const several = stage.shape.length > 2 && stage.shape[0] > 1;
+  const separator = hasPairs(stage) ? " → " : ", ";
   return html`<section class="pane" aria-label="This number" aria-live="polite" tabindex="0">
-    <h2><span>${stage.name}${several ? ` of head ${head}` : ""}: <bdi>${name(0, row)}</bdi>${isId ? null : html`${separator}<bdi>${name(1, column)}</bdi>`}
-      ${state.pinned.value ? html`<span class="pin">pinned; press Esc to release</span>` : null}</span><${Scale} /></h2>
+    <h2><span>${fullName({ stage, head })}: <bdi>${name(0, row)}</bdi>${isId ? null : html`${separator}<bdi>${name(1, column)}</bdi>`}
+      ${state.pinned.value ? html`<span class="pin">pinned; press Esc to release</span>` : null}</span><div class="scale" aria-hidden="true"><i></i><span>below 0</span><span>above 0</span></div></h2>
     <p class="sum">${parts.length ? parts.map(({ kind, text }) => html`<span class=${kind}>${text}</span>`) : html`<span class="total">${isId ? value : formatNumber(value)}</span>`}</p>
   </section>`;
 }

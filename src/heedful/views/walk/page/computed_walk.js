@@ -1,17 +1,12 @@
 // Computes the stages of a walk on a text, in double precision, by the rules that Python sends.
 import { product, RULES, transposed } from "./operations.js";
-import { hasPairs, steps } from "./stages.js";
+import { connect, hasPairs, range, steps } from "./stages.js";
 import { words } from "./words.js";
 
 /** @import { Heads, Row, Texts } from "./operations.js" */
 /** @import { Stage, Walk } from "./types.js" */
 
-/**
- * The walk of a sentence through a variant.
- * @param {any} data the texts and weight matrices of the variant, from one_file.py
- * @param {string} text @param {string} second the second text, for cross-attention
- * @returns {Walk}
- */
+/** The walk of a sentence through a variant. @param {any} data its texts and weight matrices, from one_file.py @param {string} text @param {string} second the second text, for cross-attention @returns {Walk} */
 export function computeWalk(data, text, second) {
   const all = [words(text), data.memory.length ? words(second) : []];
   const [tokens, memory] = all.map((each) => each.slice(0, data.most));
@@ -42,10 +37,7 @@ export function walkOf(data, texts) {
   const stages = data.stages.map((/** @type {any} */ entry, /** @type {number} */ i) =>
     stage(entry, data, texts, () => value(i), value),
   );
-  data.stages.forEach((/** @type {any} */ entry, /** @type {number} */ i) => {
-    stages[i].factors = entry.factors.map((/** @type {number} */ index) => stages[index]);
-    stages[i].sources = entry.sources.map((/** @type {number} */ index) => stages[index]);
-  });
+  connect(stages, data.stages);
   const { tokens, memory } = texts;
   const list = steps(stages, data.section, data.sections, [], "", tokens);
   // A walk whose last token is selected selects the last token of other texts, too
@@ -88,7 +80,7 @@ function stage(entry, data, texts, own, value) {
   const size = (/** @type {(number | "N" | "M")[]} */ shape) =>
     shape.map((n) => (typeof n === "number" ? n : counts[n]));
   const shape = size(entry.shape);
-  const [rows, columns] = shape.slice(-2).map((n) => Array.from({ length: n }, (_, i) => i));
+  const [rows, columns] = shape.slice(-2).map(range);
   return {
     ...entry,
     shape,
@@ -117,9 +109,8 @@ function stage(entry, data, texts, own, value) {
 function notes(data, tokens) {
   const all = [...new Set(tokens)];
   const printed = all.filter((token) => Object.hasOwn(data.printed, token));
-  if (!printed.length) return data.notes.none;
+  const { none, some, word } = data.notes;
+  if (!printed.length) return none;
   if (printed.length === all.length) return data.notes.all;
-  return data.notes.some.map((/** @type {string} */ note) =>
-    note.replace(data.notes.word, printed.join(", ")),
-  );
+  return some.map((/** @type {string} */ note) => note.replace(word, printed.join(", ")));
 }

@@ -29,13 +29,7 @@ const computed = (entry, data) => ({ ...entry, walk: (...texts) => computeWalk(d
 function stored(entry, data) {
   /** @type {Walk | null} */
   let walk = null;
-  return {
-    ...entry,
-    walk: () => {
-      walk ??= readWalk(data);
-      return walk;
-    },
-  };
+  return { ...entry, walk: () => (walk ??= readWalk(data)) };
 }
 
 mount(/** @type {HTMLElement} */ (document.getElementById("heedful")), await read(), windowHost());

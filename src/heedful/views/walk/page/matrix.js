@@ -9,7 +9,7 @@ import { fits, fontClass, highlight, inCell, isShare } from "./step_layout.js";
 
 /** @import { State } from "./state.js" */
 /** @import { Group, Panel } from "./step_layout.js" */
-/** @import { Walk } from "./types.js" */
+/** @import { Stage, Walk } from "./types.js" */
 
 /** @typedef {{state: State, walk: Walk, group: Group, panel: Panel, names: {rows: boolean, columns: boolean}, dark: boolean}} Props */
 
@@ -20,27 +20,20 @@ export function Matrix(props) {
   const { state, walk, group, panel, names, dark } = props;
   const { rows, columns, wide, high } = panel;
   const box = useRef(/** @type {HTMLElement | null} */ (null));
-  const cellAt = (/** @type {PointerEvent} */ event) => {
+  const selectAt = (/** @type {PointerEvent} */ event) => {
     const body = /** @type {HTMLElement} */ (box.current).getBoundingClientRect();
     const row = rows[Math.floor(((event.clientY - body.top) / body.height) * rows.length)];
     const column = columns[Math.floor(((event.clientX - body.left) / body.width) * columns.length)];
-    return row === undefined || column === undefined || row === null || column === null
-      ? null
-      : [row, column];
-  };
-  const selectAt = (/** @type {PointerEvent} */ event) => {
-    const cell = cellAt(event);
-    if (cell) select(state, panel, cell[0], cell[1]);
+    if (typeof row === "number" && typeof column === "number") select(state, panel, row, column);
   };
   const onMove = (/** @type {PointerEvent} */ event) => {
     if (event.pointerType === "mouse" && !state.pinned.value) selectAt(event);
   };
   const onClick = (/** @type {PointerEvent} */ event) => {
-    const previous = JSON.stringify(selected(state, panel));
+    const previous = String(selected(state, panel));
     selectAt(event);
-    state.pinned.value = !(
-      state.pinned.value && previous === JSON.stringify(selected(state, panel))
-    );
+    const isSame = previous === String(selected(state, panel));
+    state.pinned.value = !(state.pinned.value && isSame);
   };
   const onKey = (/** @type {KeyboardEvent} */ event) => {
     const move = MOVES[event.key];
@@ -94,7 +87,7 @@ function moveSelection(state, panel, [down, right]) {
   state.pinned.value = true;
 }
 
-/** The name of a panel, with its head if there are several. @param {Panel} panel */
+/** The name of a panel, with its head if there are several. @param {{stage: Stage, head: number, turned?: boolean}} panel */
 export function fullName({ stage, head, turned }) {
   const heads = stage.shape.length > 2 && stage.shape[0] > 1 ? ` of head ${head}` : "";
   return `${stage.name}${turned ? "ᵀ" : ""}${heads}`;
@@ -145,6 +138,10 @@ function Painted({ panel, dark }) {
   return html`<canvas ref=${canvas} width=${panel.columns.length} height=${panel.rows.length} aria-hidden="true"></canvas>`;
 }
 
+/** A function that returns the label of a row or column. @param {Walk} walk @param {Stage} stage @param {0 | 1} axis @param {string} gap the label of omitted ones */
+const labelling = (walk, stage, axis, gap) => (/** @type {number | null} */ index) =>
+  index === null ? gap : readable(label(walk, stage, axis, index) || String(index));
+
 /** The column labels; rotated if the columns are too narrow. @param {{walk: Walk, group: Group, panel: Panel}} props */
 function Columns({ walk, group, panel }) {
   const { columns, stage, turned, wide } = panel;
@@ -153,8 +150,7 @@ function Columns({ walk, group, panel }) {
   const hasTokens = stage.axes[axis] !== "width" && stage.axes[axis] !== "id";
   if (!hasTokens && wide < 24) return null;
   const isRotated = hasTokens && labelHeight(walk, group) > 0;
-  const text = (/** @type {number | null} */ index) =>
-    index === null ? "…" : readable(label(walk, stage, axis, index) || String(index));
+  const text = labelling(walk, stage, axis, "…");
   const largestFont = Math.max(FONT, Math.floor((wide - 4) / (longest(walk, panel) * BROAD)));
   const size = `font-size:min(${largestFont}px, calc(${FONT}px * var(--scale, 1)))`;
   return html`<div class=${`columns ${isRotated ? "turned" : ""} ${hasTokens ? "" : "places"}`} style=${hasTokens ? size : ""} aria-hidden="true">${columns.map(
@@ -169,8 +165,7 @@ function Rows({ walk, panel }) {
   const axis = turned ? 1 : 0;
   if (high < LABELLED) return null;
   const hasTokens = stage.axes[axis] !== "width";
-  const text = (/** @type {number | null} */ index) =>
-    index === null ? "⋮" : readable(label(walk, stage, axis, index) || String(index));
+  const text = labelling(walk, stage, axis, "⋮");
   return html`<div class=${`rows ${hasTokens ? "" : "places"}`} aria-hidden="true">${rows.map(
     (index) =>
       html`<span style=${`height:${high}px`} title=${index === null ? "" : text(index)}><bdi>${text(index)}</bdi></span>`,
@@ -182,31 +177,13 @@ function Highlight({ state, walk, group, panel }) {
   const cell = state.cell.value;
   const lit = cell && highlight(walk, group, panel, cell);
   const { rows, columns, wide, high, turned, role } = panel;
-  const box = { top: 0, left: 0, width: columns.length * wide, height: rows.length * high };
   if (!lit) return null;
   const [row, column] = turned ? [lit.column, lit.row] : [lit.row, lit.column];
-  const y = row === null ? null : rows.indexOf(row);
-  const x = column === null ? null : columns.indexOf(column);
-  if (y === -1 || x === -1) return null;
-  const area = {
-    top: y === null ? 0 : y * high,
-    left: x === null ? 0 : x * wide,
-    width: x === null ? box.width : wide,
-    height: y === null ? box.height : high,
-  };
-  const style = (/** @type {Record<string, number>} */ sizes) =>
-    Object.fromEntries(Object.entries(sizes).map(([name, size]) => [name, `${size}px`]));
-  const dims = role === "result" || lit.kind === "cell" ? [] : around(area, box);
-  return html`${dims.map((part) => html`<i class="dim" style=${style(part)}></i>`)}<i class=${`lit ${lit.kind}`} style=${style(area)}></i>`;
-}
-
-/** The four parts of a box around an area in it. @param {Record<string, number>} area @param {Record<string, number>} box */
-function around(area, box) {
-  const { top, left, width, height } = area;
-  return [
-    { top: 0, left: 0, width: box.width, height: top },
-    { top: top + height, left: 0, width: box.width, height: box.height - top - height },
-    { top, left: 0, width: left, height },
-    { top, left: left + width, width: box.width - left - width, height },
-  ].filter((part) => part.width > 0 && part.height > 0);
+  const [y, height] = row === null ? [0, rows.length * high] : [rows.indexOf(row) * high, high];
+  const [x, width] =
+    column === null ? [0, columns.length * wide] : [columns.indexOf(column) * wide, wide];
+  if (y < 0 || x < 0) return null;
+  const style = `top:${y}px;left:${x}px;width:${width}px;height:${height}px`;
+  const dims = role !== "result" && lit.kind !== "cell";
+  return html`${dims ? html`<div class="dim"><i style=${style}></i></div>` : null}<i class=${`lit ${lit.kind}`} style=${style}></i>`;
 }

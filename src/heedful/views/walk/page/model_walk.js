@@ -7,11 +7,7 @@ import { encoder } from "./tokenizer.js";
 
 /** @import { Answer, Stage, Walk } from "./types.js" */
 
-/**
- * A function that computes the walk of a text.
- * @param {any} data from model_data.py @param {string} initial the text of a walk without tokens
- * @returns {(text: string) => Walk}
- */
+/** A function that computes the walk of a text. @param {any} data from model_data.py @param {string} initial the text of a walk without tokens @returns {(text: string) => Walk} */
 export function modelWalk(data, initial) {
   for (const entry of data.stages) {
     for (const [name, value] of Object.entries(entry.constants))
@@ -27,7 +23,7 @@ export function modelWalk(data, initial) {
     const shown = all.slice(0, data.most);
     const tokens = shown.map((id) => data.pieces[id]);
     const walk = walkOf(data, { tokens, memory: [], ids: shown });
-    const { section, sections, pieces } = data;
+    const { section, sections, asked, pieces } = data;
     const answer = lastAnswer(walk.stages, shown.length - 1, pieces);
     walk.stages.forEach((stage, i) => {
       if (stage.axes[1] === "vocabulary") showLikeliest(stage, answer);
@@ -39,7 +35,7 @@ export function modelWalk(data, initial) {
     return {
       ...walk,
       cut: [cutAt(data.most, all.length, "tokens"), left],
-      steps: steps(walk.stages, section, sections, [answer], data.asked, tokens),
+      steps: steps(walk.stages, section, sections, [answer], asked, tokens),
     };
   };
 }

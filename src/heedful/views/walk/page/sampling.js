@@ -2,10 +2,7 @@
 
 /** @typedef {{temperature: number, topK: number}} Sampling `topK` 0: all tokens */
 
-/**
- * The `count` likeliest ids with their probabilities, in order of the logits.
- * @param {number[]} logits @param {Sampling} sampling @param {number} [count]
- */
+/** The `count` likeliest ids with their probabilities, in order of the logits. @param {number[]} logits @param {Sampling} sampling @param {number} [count] */
 export function likeliestIds(logits, { temperature, topK }, count = 10) {
   const order = logits.map((_, id) => id).sort((a, b) => logits[b] - logits[a]);
   const kept = temperature === 0 ? 1 : topK || order.length; // temperature 0: greedy

@@ -5,7 +5,7 @@ import { label } from "./stages.js";
 import { fits, scene } from "./step_layout.js";
 
 /** @import { Group, Panel } from "./step_layout.js" */
-/** @import { Step, Walk } from "./types.js" */
+/** @import { Stage, Step, Walk } from "./types.js" */
 /** @typedef {{wide: number, high: number}} Room pixels */
 
 const SCALES = [1.75, 1.6, 1.45, 1.3, 1.15, 1];
@@ -25,11 +25,7 @@ export const BROAD = 0.55; // width of a letter as a share of the font size
 const [NARROW, LINE, VISIBLE] = [560, 2, 4];
 const [BETWEEN, ARROW, HEADING, TURNED, MORE] = [26, 80, 27, 92, 40];
 
-/**
- * The panels of a step with their sizes, and the scale of the step. In a narrow space, the panels
- * are stacked instead of side by side.
- * @param {Walk} walk @param {Step} step @param {number} head @param {Room} room
- */
+/** The panels of a step with their sizes, and the scale of the step. In a narrow space, the panels are stacked instead of side by side. @param {Walk} walk @param {Step} step @param {number} head @param {Room} room */
 export function arrange(walk, step, head, room) {
   const groups = scene(walk, step, head, !isNarrow(room));
   const scale = fit(walk, groups, room);
@@ -99,8 +95,8 @@ function beside(walk, group, scale) {
     some.reduce((sum, panel) => sum + margin(walk, panel, scale) + BETWEEN, 0);
   if (isProduct) return names([left[0], ...top.slice(1)]) + LINE;
   if (!left.length) return names(results);
-  const heads = isOneStage(group) ? BETWEEN * (left.length - 1) : ARROW * (left.length - 1);
-  return names([left[0]]) + heads + ARROW * results.length;
+  const gaps = (isOneStage(group) ? BETWEEN : ARROW) * (left.length - 1);
+  return names([left[0]]) + gaps + ARROW * results.length;
 }
 
 /** Height of everything above and below the matrices, in pixels. @param {Walk} walk @param {Group} group @param {number} scale */
@@ -122,9 +118,11 @@ export function labelHeight(walk, { isProduct, left, top, results }) {
 
 /** Number of letters in the longest column label. @param {Walk} walk @param {Panel} panel */
 export const longest = (walk, { stage, columns, turned }) =>
-  Math.max(
-    ...columns.map((i) => (i === null ? 1 : [...label(walk, stage, turned ? 0 : 1, i)].length)),
-  );
+  longestOf(walk, stage, turned ? 0 : 1, columns);
+
+/** Number of letters in the longest label. @param {Walk} walk @param {Stage} stage @param {0 | 1} axis @param {(number | null)[]} indices */
+const longestOf = (walk, stage, axis, indices) =>
+  Math.max(...indices.map((i) => (i === null ? 1 : [...label(walk, stage, axis, i)].length)));
 
 /** @param {Walk} walk @param {Group} group @param {number} scale @returns {Room} */
 function extent(walk, group, scale) {
@@ -214,8 +212,6 @@ function setHeights(walk, group, high, scale) {
 /** Width of the row labels in pixels. @param {Walk} walk @param {Panel} panel @param {number} scale */
 export function margin(walk, panel, scale) {
   const axis = panel.turned ? 1 : 0;
-  const lengths = panel.rows.map((index) =>
-    index === null ? 1 : [...label(walk, panel.stage, axis, index)].length,
-  );
-  return Math.min(116, Math.max(24, Math.max(...lengths) * 7.8 + 14)) * scale;
+  const letters = longestOf(walk, panel.stage, axis, panel.rows);
+  return Math.min(116, Math.max(24, letters * 7.8 + 14)) * scale;
 }

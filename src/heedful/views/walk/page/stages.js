@@ -4,17 +4,25 @@
 
 const MOST = 40; // tokens in a plane
 
-/** For a query head: the index, in a stage, of the head that it uses. @param {Stage} stage */
+/** @param {number} size */
+export const range = (size) => Array.from({ length: size }, (_, n) => n);
+
+/** Set the inputs of each stage, which an entry names by indices. @param {Stage[]} stages @param {{factors: number[], sources: number[]}[]} entries */
+export function connect(stages, entries) {
+  entries.forEach(({ factors, sources }, i) => {
+    stages[i].factors = factors.map((index) => stages[index]);
+    stages[i].sources = sources.map((index) => stages[index]);
+  });
+}
+
+/** For a query head: the index, in a stage, of the head that it uses. @param {{shape: number[]}} stage */
 export const headIndex = (stage, /** @type {number} */ head, /** @type {number} */ heads) =>
   stage.shape.length < 3 ? 0 : Math.floor((head * stage.shape[0]) / heads);
 
 /** Whether each number belongs to a pair of tokens; a product is then left · rightᵀ. @param {Stage} stage */
 export const hasPairs = (stage) => stage.axes[1] === "tokens" || stage.axes[1] === "memory";
 
-/**
- * For a number that is a sum of products: the stored pairs of factors, and the number of other pairs.
- * @param {Stage} stage @param {number} head @param {number} row @param {number} column
- */
+/** For a number that is a sum of products: the stored pairs of factors, and the number of other pairs. @param {Stage} stage @param {number} head @param {number} row @param {number} column */
 export function terms(stage, head, row, column) {
   const [left, right] = stage.factors;
   const indices = new Set(hasPairs(stage) ? right.columns : right.rows);
@@ -51,6 +59,7 @@ export function steps(stages, section, sections, answers, heading, tokens) {
   for (const stage of stages)
     if (planeInputs(stage).length) {
       const place = list.findIndex((step) => step.stages.includes(stage));
+      if (place < 0) continue; // of a block without own steps
       const name = stage.kind === "weights" ? "a query among the keys" : "a moved token";
       list.splice(place + 1, 0, { ...list[place], name, stages: [], plane: stage });
     }
@@ -124,8 +133,7 @@ export function distinct(tokens, i) {
  * @param {Walk} walk @param {Stage} stage @param {0 | 1} axis @param {number} index */
 export function label(walk, stage, axis, index) {
   const kind = stage.axes[axis];
-  if (kind === "tokens") return distinct(walk.tokens, index);
-  if (kind === "memory") return distinct(walk.memory, index);
+  if (kind === "tokens" || kind === "memory") return distinct(walk[kind], index);
   if (kind === "vocabulary") return stage.names?.[stage.columns.indexOf(index)] ?? "";
   return "";
 }

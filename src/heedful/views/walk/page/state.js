@@ -16,18 +16,15 @@ export class State {
     this.step = signal(0);
     this.head = signal(/** @type {number | null} */ (null));
     this.position = signal(/** @type {{row: number, column: number} | null} */ (null));
-    this.stage = signal(/** @type {Stage | null} */ (null)); // the matrix that was pointed at last
-    this.stageHead = signal(/** @type {number | null} */ (null)); // the head of that matrix, if heads are side by side
+    /** The matrix that was pointed at last, and its head, if heads are side by side. */
+    this.pointed = signal(/** @type {{stage: Stage, head: number | null} | null} */ (null));
     this.pinned = signal(false);
     this.temperature = signal(1);
     this.topK = signal(0); // 0: all tokens
     this.theme = signal("");
     this.walk = computed(() => {
-      const { text, memory } = this;
-      return walks[this.walkIndex.value].walk(
-        text.value.trim() ? text.value : texts.text,
-        memory.value.trim() ? memory.value : texts.memory,
-      );
+      const [text, memory] = TEXTS.map((n) => (this[n].value.trim() ? this[n].value : texts[n]));
+      return walks[this.walkIndex.value].walk(text, memory);
     });
     this.currentStep = computed(() => {
       const { steps } = this.walk.value;
@@ -43,12 +40,12 @@ export class State {
   /** The selected number: in the matrix that was pointed at or, if that is not in the step, in the step's first matrix. @returns {Cell | null} */
   _cell() {
     const { stages } = this.currentStep.value;
-    const pointed = this.stage.value;
-    const stage = pointed && withInputs(stages).has(pointed) ? pointed : stages[0];
+    const pointed = this.pointed.value;
+    const isShown = pointed && withInputs(stages).has(pointed.stage);
+    const { stage, head: ownHead } = isShown ? pointed : { stage: stages[0], head: null };
     if (!stage) return null;
     const { row, column } = this.selected();
-    const current = this.currentHead.value;
-    const head = stage === pointed ? (this.stageHead.value ?? current) : current;
+    const head = ownHead ?? this.currentHead.value;
     return { stage, head, row: nearest(stage.rows, row), column: nearest(stage.columns, column) };
   }
 
@@ -60,8 +57,7 @@ export class State {
   /** Select a number. @param {Stage} stage @param {number} row @param {number} column @param {number | null} [head] */
   point(stage, row, column, head = null) {
     batch(() => {
-      this.stage.value = stage;
-      this.stageHead.value = head;
+      this.pointed.value = { stage, head };
       this.position.value = { row, column };
     });
   }
@@ -77,8 +73,17 @@ export class State {
     const last = this.walk.value.steps.length - 1;
     batch(() => {
       this.step.value = Math.max(0, Math.min(last, step));
-      this.stage.value = null;
-      this.stageHead.value = null;
+      this.pointed.value = null;
+    });
+  }
+
+  /** Change a typed text; the step stays the same, even if its number changes. @param {"text" | "memory"} name @param {string} text */
+  type(name, text) {
+    const now = stepKey(this.currentStep.value);
+    batch(() => {
+      this[name].value = text;
+      const step = this.walk.value.steps.findIndex((each) => stepKey(each) === now);
+      this.go(step < 0 ? this.step.value : step);
     });
   }
 
@@ -132,10 +137,9 @@ export class State {
       const [row, column] = (words.get("cell") ?? "").split(",").map(integer);
       this.pinned.value = row >= 0 && column >= 0;
       if (this.pinned.value) this.position.value = { row, column };
-      const stage = [...withInputs(this.currentStep.value.stages)].find(
-        ({ name }) => name === words.get("of"),
-      );
-      this.stage.value = stage ?? null;
+      const stages = [...withInputs(this.currentStep.value.stages)];
+      const stage = stages.find(({ name }) => name === words.get("of"));
+      this.pointed.value = stage ? { stage, head: null } : null;
       const theme = words.get("theme") ?? "";
       this.theme.value = ["light", "dark"].includes(theme) ? theme : "";
     });
@@ -151,6 +155,9 @@ export class State {
     return Math.max(0, index);
   }
 }
+
+/** What tells a step from the others, whatever the text. @param {import("./types.js").Step} step */
+const stepKey = ({ section, name, answer }) => (answer ? "likeliest" : `${section} ${name}`);
 
 /** The stages and their inputs. @param {Stage[]} stages */
 const withInputs = (stages) => new Set(stages.flatMap((s) => [s, ...s.factors, ...s.sources]));

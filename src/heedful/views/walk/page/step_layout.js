@@ -25,18 +25,11 @@ import { hasPairs, headIndex } from "./stages.js";
  * @property {number} high pixels of a row
  */
 
-/**
- * Panels that are drawn together: a product in Falk's scheme, or inputs and results side by side.
- * @typedef {{isProduct: boolean, left: Panel[], top: Panel[], results: Panel[]}} Group
- */
+/** Panels that are drawn together: a product in Falk's scheme, or inputs and results side by side. @typedef {{isProduct: boolean, left: Panel[], top: Panel[], results: Panel[]}} Group */
 
 const LETTER = 7.6; // pixels of a digit
 
-/**
- * The panels of a step, before they get sizes. If `sideBySide`, products of the same left factor
- * share a group.
- * @param {Walk} walk @param {Step} step @param {number} head @param {boolean} sideBySide @returns {Group[]}
- */
+/** The panels of a step, before they get sizes. If `sideBySide`, products of the same left factor share a group. @param {Walk} walk @param {Step} step @param {number} head @param {boolean} sideBySide */
 export function scene(walk, step, head, sideBySide) {
   /** @type {Group[]} */
   const groups = [];
@@ -44,18 +37,12 @@ export function scene(walk, step, head, sideBySide) {
     const result = panel(stage, head, "result");
     const last = groups[groups.length - 1];
     if (stage.factors.length) {
-      const [left, top] = stage.factors;
-      if (sideBySide && last?.isProduct && last.left[0].stage === left) {
-        last.top.push(panel(top, head, "top", hasPairs(stage)));
+      const left = panel(stage.factors[0], head, "left");
+      const top = panel(stage.factors[1], head, "top", hasPairs(stage));
+      if (sideBySide && last?.isProduct && last.left[0].stage === left.stage) {
+        last.top.push(top);
         last.results.push(result);
-      } else {
-        groups.push({
-          isProduct: true,
-          left: [panel(left, head, "left")],
-          top: [panel(top, head, "top", hasPairs(stage))],
-          results: [result],
-        });
-      }
+      } else groups.push({ isProduct: true, left: [left], top: [top], results: [result] });
     } else if (stage.sources.length) {
       const left = inputs(walk, stage, head);
       groups.push({ isProduct: false, left, top: [], results: [result] });
@@ -146,21 +133,16 @@ function alignSides(sides) {
 
 /** Align the panels of a group. @param {Group} group */
 function align({ isProduct, left, top, results }) {
-  const rows = (/** @type {Panel[]} */ panels) =>
-    panels.map((panel) => ({ panel, side: /** @type {const} */ ("rows") }));
-  const columns = (/** @type {Panel[]} */ panels) =>
-    panels.map((panel) => ({ panel, side: /** @type {const} */ ("columns") }));
+  /** @param {"rows" | "columns"} side @param {Panel[]} panels */
+  const sides = (side, panels) => panels.map((panel) => ({ panel, side }));
   if (!left.length) return;
-  alignSides(rows([...left, ...results]));
-  if (!isProduct) {
-    const all = [...left, ...results];
-    if (new Set(all.map(({ stage }) => stage.shape.at(-1))).size === 1) alignSides(columns(all));
-    return;
-  }
-  alignSides([...columns(left), ...rows(top)]);
-  results.forEach((result, i) => {
-    alignSides(columns([result, top[i]]));
-  });
+  const all = [...left, ...results];
+  alignSides(sides("rows", all));
+  if (isProduct) {
+    alignSides([...sides("columns", left), ...sides("rows", top)]);
+    for (const [i, result] of results.entries()) alignSides(sides("columns", [result, top[i]]));
+  } else if (new Set(all.map(({ stage }) => stage.shape.at(-1))).size === 1)
+    alignSides(sides("columns", all));
 }
 
 /** Whether a panel is large enough for numbers. @param {Panel} panel */
@@ -213,10 +195,10 @@ const columnOf = ({ turned }, index) => ({
 
 /** The highlight of the numbers that a result is computed from. @param {Group} group @param {Panel} result @param {Panel} panel @param {Cell} cell */
 function usedBy(group, result, panel, { stage, row, column }) {
-  if (panel.role === "left" && group.isProduct) return rowOf(row);
-  if (group.isProduct)
+  if (group.isProduct && panel.role !== "left")
     return group.top[group.results.indexOf(result)] === panel ? columnOf(panel, column) : null;
   if (panel.role !== "left") return null;
+  if (group.isProduct) return rowOf(row);
   if (stage.reads === "head") {
     const wide = panel.stage.shape[panel.stage.shape.length - 1];
     return panel.head === Math.floor(column / wide) ? rowOf(row, column % wide) : null;

@@ -68,10 +68,10 @@ function softmax(stage, head, row, column) {
   if (!Number.isFinite(numerator)) return [part("number", "e^(−∞)")];
   const power = (/** @type {number} */ score) =>
     `e^${bracketed(score.toFixed(4).replace("-", "−"))}`;
-  const line = [part("left", power(numerator)), part("sign", " / (")];
+  const line = [part("left", power(numerator))];
   const visible = scores.slice(0, TERMS);
   visible.forEach((score, i) => {
-    line.push(part("sign", i ? " + " : ""), part("right", power(score)));
+    line.push(part("sign", i ? " + " : " / ("), part("right", power(score)));
   });
   const missing = source.shape[source.shape.length - 1] - source.columns.length;
   const others = missing + scores.length - visible.length;
@@ -81,9 +81,9 @@ function softmax(stage, head, row, column) {
 
 /** @param {Stage} stage @param {number} head @param {number} row @param {number} column */
 function masked(stage, head, row, column) {
-  const score = formatNumber(stage.sources[0].at(head, row, column));
-  if (Number.isFinite(stage.at(head, row, column))) return [part("left", score)];
-  return [part("left", score), part("sign", ", masked")];
+  const score = part("left", formatNumber(stage.sources[0].at(head, row, column)));
+  const isVisible = Number.isFinite(stage.at(head, row, column));
+  return isVisible ? [score] : [score, part("sign", ", masked")];
 }
 
 /** A formula with its numbers. @param {Formula} formula @returns {Part[]} */

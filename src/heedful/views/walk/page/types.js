@@ -1,9 +1,6 @@
 // Types that the modules of the walk's page share.
 
-/**
- * How a number is computed: a text with {} for each number. `whole` has the indices of the numbers that are integers.
- * @typedef {{text: string, numbers: number[], whole: number[]}} Formula
- */
+/** How a number is computed: a text with {} for each number. `whole` has the indices of the numbers that are integers. @typedef {{text: string, numbers: number[], whole: number[]}} Formula */
 
 /** @import { Sampling } from "./sampling.js" */
 
@@ -54,9 +51,6 @@
  * @property {number} heads
  * @property {number} head
  * @property {number} [row] the row that is selected at first; default 1
- * @property {number} layers
- * @property {number} layer
- * @property {string} asked
  * @property {string} missing
  * @property {number} vocabulary number of tokens
  * @property {Stage[]} stages
@@ -64,10 +58,7 @@
  * @property {string[]} cut sentences about parts of a typed text that are omitted
  */
 
-/**
- * A walk to choose: stored as numbers or, if `typed`, computed from the typed texts.
- * @typedef {{label: string, typed: boolean, walk: (text: string, memory: string) => Walk}} PageWalk
- */
+/** A walk to choose: stored as numbers or, if `typed`, computed from the typed texts. @typedef {{label: string, typed: boolean, walk: (text: string, memory: string) => Walk}} PageWalk */
 
 /** The position of a number in a stage. @typedef {{stage: Stage, head: number, row: number, column: number}} Cell */
 

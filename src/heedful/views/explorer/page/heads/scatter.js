@@ -8,7 +8,7 @@ import { headText, isSame, KINDS, SCORES, UNBOUNDED } from "./scores.js";
 /** @import { State } from "../state.js" */
 /** @import { HeadEntry } from "./scores.js" */
 /** @typedef {{entry: HeadEntry, x: number, y: number}} Point */
-/** @typedef {{from: number, to: number, low: number, high: number, ticks: number[], name: string}} Axis `from` and `to` in pixels; `low`, `high` and `ticks` as values of the score */
+/** @typedef {{from: number, to: number, high: number, ticks: number[]}} Axis from 0 at the pixel `from` to the score `high` at `to` */
 
 const HIGH = 186;
 const NEAR = 7; // maximum pixels between the pointer and a point that it selects
@@ -22,8 +22,6 @@ export function Scatter({ state, entries, complete, point, id }) {
   const wide = useWidth(canvas, 280);
   const across = axis(entries, names[0], 34, wide - 10);
   const up = axis(entries, names[1], HIGH - 22, 8);
-  const place = (/** @type {Axis} */ axis, /** @type {number} */ value) =>
-    axis.from + ((value - axis.low) / (axis.high - axis.low)) * (axis.to - axis.from);
   /** @type {Point[]} */
   const points = entries
     .filter((entry) => names.every((name) => Number.isFinite(entry.values[name])))
@@ -74,16 +72,18 @@ export function Scatter({ state, entries, complete, point, id }) {
     ${missing && complete ? html`<p class="quiet">${missing.toLocaleString("en")} heads have no ${Term(names.find((name) => entries.some((entry) => !Number.isFinite(entry.values[name]))) ?? "")} score.</p>` : null}</div>`;
 }
 
+/** The pixel of a score. @param {Axis} axis @param {number} value */
+const place = ({ from, to, high }, value) => from + (value / high) * (to - from);
+
 /** The axis of a score; it ends at 1, or at a round number if the score is unbounded. @param {HeadEntry[]} entries @param {string} name @param {number} from @param {number} to @returns {Axis} */
 function axis(entries, name, from, to) {
-  if (!UNBOUNDED.includes(name))
-    return { from, to, low: 0, high: 1, ticks: [0, 0.25, 0.5, 0.75, 1], name };
+  if (!UNBOUNDED.includes(name)) return { from, to, high: 1, ticks: [0, 0.25, 0.5, 0.75, 1] };
   const largest = Math.max(...entries.map((entry) => entry.values[name] || 0), 1e-6);
   const ten = 10 ** Math.floor(Math.log10(largest));
   const step = [0.2, 0.5, 1, 2].map((n) => n * ten).find((size) => largest / size <= 5) ?? ten;
   const count = Math.ceil(largest / step - 1e-9);
   const ticks = Array.from({ length: count + 1 }, (_, n) => +(n * step).toPrecision(6));
-  return { from, to, low: 0, high: count * step, ticks, name };
+  return { from, to, high: count * step, ticks };
 }
 
 /** The head of the next point in the direction of a key; points at the same place are visited in turn. @param {string} key @param {Point[]} points @param {HeadEntry | undefined} now */
@@ -95,29 +95,17 @@ function destination(key, points, now) {
   return order[order.findIndex(({ entry }) => isSame(entry, now)) + step]?.entry ?? now ?? null;
 }
 
-/**
- * @param {HTMLCanvasElement} canvas @param {Point[]} points @param {[Axis, Axis]} axes
- * @param {State} state @param {HeadEntry | null} cursor @param {HeadEntry[]} hovered
- */
+/** @param {HTMLCanvasElement} canvas @param {Point[]} points @param {[Axis, Axis]} axes @param {State} state @param {HeadEntry | null} cursor @param {HeadEntry[]} hovered */
 function draw(canvas, points, [across, up], state, cursor, hovered) {
   const wide = canvas.clientWidth;
   const { context, ink } = prepareCanvas(canvas, wide, HIGH);
   context.font = "11px system-ui, sans-serif";
-  context.lineWidth = 1;
-  const line = (/** @type {number[]} */ [x, y, x2, y2]) => {
-    context.beginPath();
-    context.moveTo(Math.round(x) + 0.5, Math.round(y) + 0.5);
-    context.lineTo(Math.round(x2) + 0.5, Math.round(y2) + 0.5);
-    context.stroke();
-  };
   for (const axis of [across, up])
     axis.ticks.forEach((tick, n) => {
-      const span = axis.to - axis.from;
-      const pixel = axis.from + ((tick - axis.low) / (axis.high - axis.low)) * span;
-      context.strokeStyle = ink(n ? "line" : "quiet");
-      line(
-        axis === across ? [pixel, up.from, pixel, up.to] : [across.from, pixel, across.to, pixel],
-      );
+      const pixel = place(axis, tick);
+      context.fillStyle = ink(n ? "line" : "quiet");
+      if (axis === across) context.fillRect(Math.round(pixel), up.to, 1, up.from - up.to + 1);
+      else context.fillRect(across.from, Math.round(pixel), across.to - across.from + 1, 1);
       context.fillStyle = ink("quiet");
       context.textBaseline = axis === across ? "top" : "middle";
       const isRight = axis === up || (n && n === axis.ticks.length - 1);
@@ -129,8 +117,7 @@ function draw(canvas, points, [across, up], state, cursor, hovered) {
     context.globalAlpha = 0.8;
     context.fillStyle = KINDS[entry.kind] ?? ink("quiet");
     context.beginPath();
-    if (KINDS[entry.kind]) context.arc(x, y, 4.5, 0, 7);
-    else context.arc(x, y, 2.5, 0, 7);
+    context.arc(x, y, KINDS[entry.kind] ? 4.5 : 2.5, 0, 7);
     context.fill();
     context.globalAlpha = 1;
   }

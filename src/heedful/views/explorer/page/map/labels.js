@@ -1,5 +1,7 @@
 // Labels along a map's edges: names of all tokens if there is room, otherwise round indices.
 
+import { edgeOf } from "./viewport.js";
+
 /** @import { Axis } from "../types.js" */
 /** @import { Place } from "./viewport.js" */
 
@@ -17,13 +19,7 @@
  * @property {"" | "chosen" | "highlighted"} kind
  */
 
-/**
- * Measure the width of a text at a font size.
- * @callback Measure
- * @param {string} text
- * @param {number} size
- * @returns {number}
- */
+/** Measures the width of a text at a font size. @typedef {(text: string, size: number) => number} Measure */
 
 const LINE = 11; // minimum pixels between the labels of neighbouring tokens
 const APART = { queries: 30, keys: 58 }; // minimum pixels between labels of round indices
@@ -33,11 +29,9 @@ const GAP = 7; // pixels between a label and the map
 const LONGEST = 60; // maximum number of characters of a truncated name
 
 /**
- * @param {Place} place
- * @param {(axis: Axis, index: number) => string | null | undefined} name undefined: not loaded yet
+ * @param {Place} place @param {(axis: Axis, index: number) => string | null | undefined} name undefined: not loaded yet
  * @param {Record<Axis, {chosen: number | null, highlighted: number | null}>} marked
  * @param {Measure} measure @param {{left: number, top: number}} gutters pixels for the labels
- * @returns {Label[]}
  */
 export function labelsOf(place, name, marked, measure, gutters) {
   return [
@@ -49,19 +43,12 @@ export function labelsOf(place, name, marked, measure, gutters) {
 /** @param {Axis} axis @param {Place} place @param {any} name @param {any} marked @param {Measure} measure @param {number} room @returns {Label[]} */
 function along(axis, place, name, marked, measure, room) {
   const isRow = axis === "queries";
-  const tokenCount = place.shape[isRow ? 0 : 1];
   const size = Math.min(NAME, Math.max(LINE, place.scale) - 0.5);
-  const first = isRow ? place.y : place.x;
-  const pixels = isRow ? place.high : place.wide;
-  const [start, end] = [
-    Math.ceil(first - 0.5),
-    Math.min(tokenCount, first + pixels / place.scale - 0.5),
-  ];
+  const { first, tokens, start, length, across } = edgeOf(place, axis);
+  const end = Math.min(tokens, first + length / place.scale - 0.5);
   const { step, isNamed } = stepOf(axis, place.scale);
   const numberWidth = measure(count(Math.max(0, Math.ceil(end) - 1)), NUMBER);
-  const middle = (/** @type {number} */ index) =>
-    (isRow ? place.top : place.left) + (index + 0.5 - first) * place.scale;
-  const edge = (isRow ? place.left : place.top) - GAP;
+  const middle = (/** @type {number} */ index) => start + (index + 0.5 - first) * place.scale;
   /** @param {number} index @param {boolean} hasName @param {"" | "chosen" | "highlighted"} kind */
   const label = (index, hasName, kind) => {
     const full = hasName ? name(axis, index) : null;
@@ -74,8 +61,8 @@ function along(axis, place, name, marked, measure, room) {
         full === undefined ? "…" : full === null ? "" : truncate(full, available, measure, size),
       number: count(index),
       size,
-      x: isRow ? edge : middle(index),
-      y: isRow ? middle(index) : edge,
+      x: isRow ? across - GAP : middle(index),
+      y: isRow ? middle(index) : across - GAP,
       isTurned: !isRow && (hasName || kind !== ""),
     };
   };
@@ -88,7 +75,8 @@ function along(axis, place, name, marked, measure, room) {
   const isFree = (/** @type {number} */ index) =>
     special.every((other) => Math.abs(middle(index) - middle(other.index)) >= apart);
   const labels = [];
-  for (let index = Math.max(0, Math.ceil(start / step) * step); index < end; index += step)
+  const from = Math.max(0, Math.ceil(Math.ceil(first - 0.5) / step) * step);
+  for (let index = from; index < end; index += step)
     if (isFree(index)) labels.push(label(index, isNamed, ""));
   return [...labels, ...special];
 }
@@ -106,18 +94,14 @@ export const count = (/** @type {number} */ index) => index.toLocaleString("en")
 
 const graphemes = new Intl.Segmenter(undefined, { granularity: "grapheme" });
 
-/** Truncate a name to the available pixels, with an ellipsis. @param {string} name @param {number} room @param {Measure} measure @param {number} [size] */
-export const truncate = (name, room, measure, size = NAME) =>
-  cutTo(name, room, (text) => measure(text, size));
-
-/** @param {string} name @param {number} room @param {(text: string) => number} measure */
-function cutTo(name, room, measure) {
-  if (name.length < 4 * LONGEST && measure(name) <= room) return isolated(name);
+/** Truncate a name to the available pixels, with an ellipsis. @param {string} name @param {number} room @param {Measure} measure @param {number} size */
+export function truncate(name, room, measure, size) {
+  if (name.length < 4 * LONGEST && measure(name, size) <= room) return isolated(name);
   const parts = Array.from(graphemes.segment(name.slice(0, 4 * LONGEST)), ({ segment }) => segment);
   let [low, high] = [1, Math.min(parts.length, LONGEST)];
   while (low < high) {
     const middle = Math.ceil((low + high) / 2);
-    if (measure(`${parts.slice(0, middle).join("")}…`) <= room) low = middle;
+    if (measure(`${parts.slice(0, middle).join("")}…`, size) <= room) low = middle;
     else high = middle - 1;
   }
   return isolated(`${parts.slice(0, low).join("")}…`);
@@ -129,10 +113,8 @@ const isolated = (/** @type {string} */ text) => `\u2068${text}\u2069`;
 /** Draw labels. @param {CanvasRenderingContext2D} context @param {Label[]} labels @param {import("../types.js").Ink} ink @param {Measure} measure */
 export function drawLabels(context, labels, ink, measure) {
   context.textBaseline = "middle";
-  const numbers = Math.max(
-    0,
-    ...labels.filter(({ name }) => name).map(({ number }) => measure(number, NUMBER)),
-  );
+  const widths = labels.map(({ name, number }) => (name ? measure(number, NUMBER) : 0));
+  const numbers = Math.max(0, ...widths);
   for (const label of labels) {
     context.save();
     context.translate(label.x, label.y);
@@ -177,14 +159,12 @@ export function measuring(context) {
   const cache = new Map();
   return (text, size) => {
     const id = `${size} ${text}`;
-    let width = cache.get(id);
-    if (width === undefined) {
-      if (cache.size > 8000) cache.clear();
+    if (cache.size > 8000) cache.clear();
+    if (!cache.has(id)) {
       context.font = font(size);
-      width = context.measureText(text).width;
-      cache.set(id, width);
+      cache.set(id, context.measureText(text).width);
     }
-    return width;
+    return cache.get(id) ?? 0;
   };
 }
 

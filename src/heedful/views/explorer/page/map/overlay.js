@@ -1,6 +1,6 @@
 // Marks on a map: the selected cell, highlighted rows and columns, matches of a search, segments.
 import { font, NUMBER, count as number, stepOf, truncate } from "./labels.js";
-import { cornerOf } from "./viewport.js";
+import { cornerOf, edgeOf } from "./viewport.js";
 
 /** @import { Segment } from "../segments/segments.js" */
 /** @import { State } from "../state.js" */
@@ -18,32 +18,27 @@ export function drawMarks(context, place, state, ink) {
   context.rect(place.left - 4, place.top - 4, place.wide + 8, place.high + 8); // room for the outline of a cell
   context.clip();
   const { query, key } = highlighted.value;
-  if (query !== null) band(context, place, "query", query, ink.highlight, 0.9);
-  if (key !== null) band(context, place, "key", key, ink.highlight, 0.9);
+  if (query !== null) band(context, place, "queries", query, ink.highlight, 0.9);
+  if (key !== null) band(context, place, "keys", key, ink.highlight, 0.9);
   if (cell.value) {
-    band(context, place, "query", cell.value.query, ink.mark, 0.5);
-    band(context, place, "key", cell.value.key, ink.mark, 0.5);
+    band(context, place, "queries", cell.value.query, ink.mark, 0.5);
+    band(context, place, "keys", cell.value.key, ink.mark, 0.5);
     outlineCell(context, place, ink, cell.value, pinned.value ? 2 : 1.5);
   }
   context.restore();
   drawMatches(context, place, state, ink);
 }
 
-/** Draw two lines along a row or a column. @param {Context} context @param {Place} place @param {"query" | "key"} axis @param {number} index @param {string} colour @param {number} alpha */
+/** Draw two lines along a row or a column. @param {Context} context @param {Place} place @param {Axis} axis @param {number} index @param {string} colour @param {number} alpha */
 function band(context, place, axis, index, colour, alpha) {
-  const isRow = axis === "query";
-  const first = isRow
-    ? place.top + (index - place.y) * place.scale
-    : place.left + (index - place.x) * place.scale;
+  const { first, start, length } = edgeOf(place, axis);
+  const from = start + (index - first) * place.scale;
   const size = Math.max(place.scale, 2);
-  const [start, end] = isRow
-    ? [place.top, place.top + place.high]
-    : [place.left, place.left + place.wide];
-  if (first + size < start || first > end) return;
+  if (from + size < start || from > start + length) return;
   context.globalAlpha = alpha;
   context.fillStyle = colour;
-  for (const side of [first - 0.5, first + size - 0.5])
-    if (isRow) context.fillRect(place.left, side, place.wide, 1);
+  for (const side of [from - 0.5, from + size - 0.5])
+    if (axis === "queries") context.fillRect(place.left, side, place.wide, 1);
     else context.fillRect(side, place.top, 1, place.high);
   context.globalAlpha = 1;
 }
@@ -67,19 +62,18 @@ function outlineCell(context, place, ink, cell, /** @type {number} */ line) {
 function drawMatches(context, place, state, ink) {
   const matches = state.matches.value;
   if (!matches) return;
+  const { first, start, length, across } = edgeOf(place, matches.axis);
   const isRow = matches.axis === "queries";
-  const first = isRow ? place.y : place.x;
-  const length = (isRow ? place.high : place.wide) / place.scale;
+  context.fillStyle = ink.match;
   matches.places.forEach((token, i) => {
-    if (token + 1 <= first || token >= first + length) return;
-    const middle = (token + 0.5 - first) * place.scale;
+    if (token + 1 <= first || token >= first + length / place.scale) return;
+    const middle = start + (token + 0.5 - first) * place.scale;
     const size = i === matches.current ? 6 : 4;
-    context.fillStyle = ink.match;
+    const [low, high, off] = [middle - size * 0.7, middle + size * 0.7, across - size];
     context.beginPath();
-    const [x, y] = isRow ? [place.left, place.top + middle] : [place.left + middle, place.top];
-    context.moveTo(x, y);
-    context.lineTo(isRow ? x - size : x - size * 0.7, isRow ? y - size * 0.7 : y - size);
-    context.lineTo(isRow ? x - size : x + size * 0.7, isRow ? y + size * 0.7 : y - size);
+    context.moveTo(isRow ? across : middle, isRow ? middle : across);
+    context.lineTo(isRow ? off : low, isRow ? low : off);
+    context.lineTo(isRow ? off : high, isRow ? high : off);
     context.fill();
   });
 }
@@ -89,27 +83,21 @@ const NAME = 10.5; // font size
 const OUTER = 7; // pixels from the outer edge of token names to the middle of a segment's name
 const ABOVE = 25; // pixels from the map to a segment's name above it, if tokens have no names
 
-/**
- * Draw the bands and names of segments. @param {CanvasRenderingContext2D} context @param {Place} place
- * @param {Record<Axis, Segment[]>} segments @param {Ink} ink @param {Measure} measure
- * @param {{left: number, top: number}} gutters pixels for the labels
- */
+/** Draw the bands and names of segments. @param {Context} context @param {Place} place @param {Record<Axis, Segment[]>} segments @param {Ink} ink @param {Measure} measure @param {{left: number, top: number}} gutters pixels for the labels */
 export function drawBands(context, place, segments, ink, measure, gutters) {
   for (const axis of /** @type {Axis[]} */ (["queries", "keys"]))
     for (const segment of segments[axis])
       for (const run of segment.runs) {
-        const isRow = axis === "queries";
-        const first = isRow ? place.y : place.x;
-        const pixels = isRow ? place.high : place.wide;
-        const [from, to] = run.map((token) =>
-          Math.max(0, Math.min(pixels, (token - first) * place.scale)),
+        const { first, start, length, across } = edgeOf(place, axis);
+        const [from, to] = run.map(
+          (token) => start + Math.max(0, Math.min(length, (token - first) * place.scale)),
         );
         if (to <= from) continue;
         const size = Math.max(1.5, to - from - (to - from > 6 ? 1 : 0)); // a gap between neighbours
-        const off = -WIDE - 1 - segment.lane * (WIDE + 1);
+        const off = across - WIDE - 1 - segment.lane * (WIDE + 1);
         context.fillStyle = ink.segments[segment.colour];
-        if (isRow) context.fillRect(place.left + off, place.top + from, WIDE, size);
-        else context.fillRect(place.left + from, place.top + off, size, WIDE);
+        if (axis === "queries") context.fillRect(off, from, WIDE, size);
+        else context.fillRect(from, off, size, WIDE);
         if (segment.lane === 0 && size > 20)
           drawName(context, place, axis, segment, from, size, ink, measure, gutters);
       }
@@ -122,12 +110,13 @@ function drawName(context, place, axis, segment, from, size, ink, measure, gutte
   context.save();
   const { isNamed } = stepOf(axis, place.scale);
   const numbers = measure(number(place.shape[0] - 1), NUMBER) + 20;
-  const unnamedOffset = axis === "queries" ? numbers : ABOVE;
-  const off = isNamed ? gutters[axis === "queries" ? "left" : "top"] - OUTER : unnamedOffset;
+  const isRow = axis === "queries";
+  const unnamedOffset = isRow ? numbers : ABOVE;
+  const off = isNamed ? gutters[isRow ? "left" : "top"] - OUTER : unnamedOffset;
   const middle = from + size / 2;
-  if (axis === "queries") context.translate(place.left - off, place.top + middle);
-  else context.translate(place.left + middle, place.top - off);
-  if (axis === "queries") context.rotate(-Math.PI / 2);
+  if (isRow) context.translate(place.left - off, middle);
+  else context.translate(middle, place.top - off);
+  if (isRow) context.rotate(-Math.PI / 2);
   context.font = font(NAME);
   context.fillStyle = ink.segments[segment.colour];
   context.textAlign = "center";

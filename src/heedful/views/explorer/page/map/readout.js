@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "../html.js";
 import { formatWeight } from "../number_format.js";
 import { count, nameOf } from "./labels.js";
-import { cornerOf } from "./viewport.js";
+import { middleOf } from "./viewport.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Cell, LiveAnswer } from "../types.js" */
@@ -19,11 +19,11 @@ export function Readout({ state, painter, tokens, weight }) {
   if (!cell) return null;
   const { side, canvas } = painter;
   const isHovered = hover?.side === side;
-  const [x, y] = isHovered ? [hover.x, hover.y] : middleOf(painter, cell);
+  const point = isHovered ? [hover.x, hover.y] : middleOf(painter.place, cell);
+  if (!point) return null;
+  const [x, y] = point;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
-  if (x < 0 || y < 0 || x > width || y > height) return null;
-  const left = x + 16 + WIDE > width ? Math.max(4, x - 16 - WIDE) : x + 16;
-  const place = `${x + 16 + WIDE > width ? `right:${Math.max(4, width - x + 14)}px` : `left:${left}px`};${y + 90 > height ? `bottom:${height - y + 14}px` : `top:${y + 16}px`}`;
+  const place = `${x + 16 + WIDE > width ? `right:${Math.max(4, width - x + 14)}px` : `left:${x + 16}px`};${y + 90 > height ? `bottom:${height - y + 14}px` : `top:${y + 16}px`}`;
   const callId = side.callId.value;
   const pixel = painter.pixelAt(cell);
   const [amount, word] = weightAt(painter, cell, weight);
@@ -35,23 +35,7 @@ export function Readout({ state, painter, tokens, weight }) {
   </div>`;
 }
 
-/** The middle of a visible cell. @param {Painter} painter @param {Cell} cell */
-function middleOf(painter, cell) {
-  const { place } = painter;
-  const [x, y] = cornerOf(place, cell);
-  const inside =
-    x >= place.left - 1 &&
-    y >= place.top - 1 &&
-    x < place.left + place.wide &&
-    y < place.top + place.high;
-  return inside ? [x + place.scale / 2, y + place.scale / 2] : [-1, -1];
-}
-
-/**
- * The text of the weight (from an exact tile, or from the answer; "…" while it is loading), and its
- * precision if it is not exact.
- * @param {Painter} painter @param {Cell} cell @param {LiveAnswer} weight
- */
+/** The weight as text (from an exact tile or the answer; "…" while it is loading), and its precision if it is not exact. @param {Painter} painter @param {Cell} cell @param {LiveAnswer} weight */
 function weightAt(painter, cell, weight) {
   const value = painter.valueAt(cell);
   if (value !== undefined) return [weightText(value), ""];

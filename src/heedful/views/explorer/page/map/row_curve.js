@@ -4,6 +4,7 @@ import { Precision } from "../glossary.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { prepareCanvas } from "../list_navigation.js";
 import { formatWeight } from "../number_format.js";
+import { textOf } from "../tokens.js";
 import { count, nameOf } from "./labels.js";
 import { reveal } from "./viewport.js";
 
@@ -39,14 +40,17 @@ export function Profile({ state, painter, row, column, tokens }) {
   const mark = cell ? (isRow ? cell.key : cell.query) : 0;
   const line = cell ? (isRow ? cell.query : cell.key) : 0;
   const { call, heads, at } = answer?.request ?? {};
-  const isSameHead = call === state.callId.value && heads === state.head.value;
+  const isSameHead =
+    textOf(call ?? "") === textOf(state.callId.value) && heads === state.head.value;
+  const isGrowing =
+    textOf(call ?? "") === textOf(state.callId.value) && call !== state.callId.value;
   const isCurrent = cell && isSameHead && at === line;
   const weights = answer?.weights?.data;
   // until the next curve arrives, the previous one stays, but without numbers
   /** @type {Float32Array | undefined} */
-  const data = cell && weights?.length === (isRow ? M : N) ? weights : undefined;
+  const data = cell && (weights?.length === (isRow ? M : N) || isGrowing) ? weights : undefined;
   const current = isCurrent ? data : undefined;
-  const focusPlace = hovered !== null && data && hovered < data.length ? hovered : mark;
+  const focusPlace = hovered !== null && hovered < (data?.length ?? 0) ? hovered : mark;
   const highlighted = state.highlighted.value[isRow ? "key" : "query"];
   useEffect(() => draw(canvas.current, data, mark, focusPlace, highlighted));
   const callId = state.callId.value;
@@ -83,13 +87,11 @@ const largestText = (data) =>
 /** A token with its weight, and the tokens around it. @param {any} props */
 function Around({ tokens, callId, axis, data, isCurrent, index, go }) {
   const from = Math.max(0, index - AROUND);
-  const places = Array.from(
-    { length: Math.min(data.length, index + AROUND + 1) - from },
-    (_, i) => from + i,
-  );
-  return html`<span class="around"><span class="before">${places.filter((i) => i < index).map((i) => html`<bdi>${tokens.label(callId, axis, i)}</bdi> `)}</span>
+  const label = (/** @type {number} */ i) => html`<bdi>${tokens.label(callId, axis, i)}</bdi> `;
+  const places = [...data.subarray(from, index + AROUND + 1).keys()].map((i) => from + i);
+  return html`<span class="around"><span class="before">${places.filter((i) => i < index).map(label)}</span>
     <button class="plain" title="Select this cell" onClick=${() => go(index)}><bdi>${nameOf(tokens, callId, axis, index)}</bdi> <small>${count(index)}</small> <b>${isCurrent ? formatWeight(data[index]) : "…"}</b></button>
-    <span class="after">${places.filter((i) => i > index).map((i) => html`<bdi>${tokens.label(callId, axis, i)}</bdi> `)}</span></span>`;
+    <span class="after">${places.filter((i) => i > index).map(label)}</span></span>`;
 }
 
 /** @param {HTMLCanvasElement | null} canvas @param {Float32Array | undefined | null} data @param {number} mark @param {number} focusPlace @param {number | null} highlighted */
@@ -105,8 +107,7 @@ function draw(canvas, data, mark, focusPlace, highlighted) {
     const isBroken = Number.isNaN(data[place]);
     const high = isBroken ? height : (data[place] / largest) * (height - 5);
     const isShown =
-      place === focusPlace ||
-      (i < best.length - 1 && focusPlace >= place && focusPlace < best[i + 1] && wide <= 1);
+      place === focusPlace || (wide <= 1 && focusPlace >= place && focusPlace < best[i + 1]);
     context.fillStyle = ink(isShown ? "mark" : isBroken ? "nan" : "curve");
     context.fillRect(i * wide, height - high, Math.max(1, wide - (wide > 6 ? 1 : 0)), high);
   });

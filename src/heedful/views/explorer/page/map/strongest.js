@@ -4,14 +4,13 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 import { formatWeight } from "../number_format.js";
 import { untilExact } from "../request.js";
 import { count, nameOf } from "./labels.js";
-import { inView, reveal } from "./viewport.js";
+import { inView, READABLE, reveal } from "./viewport.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Answer, Source } from "../types.js" */
 /** @import { Painter } from "./painter.js" */
 
 const SHOWN = 10;
-const READABLE = 14; // pixels per cell at which tokens have names
 
 /** @param {{state: State, source: Source, painter: Painter, tokens: any}} props */
 export function Strongest({ state, source, painter, tokens }) {

@@ -1,6 +1,6 @@
 // Chooses the tiles that cover the view; coarser tiles are stretched until the right tiles arrive.
 import { isMasked, SIDE } from "./tiles.js";
-import { levelOf } from "./viewport.js";
+import { inView, levelOf } from "./viewport.js";
 
 /** @import { Side } from "../types.js" */
 /** @import { Place } from "./viewport.js" */
@@ -13,15 +13,11 @@ import { levelOf } from "./viewport.js";
  * @property {[number, number]} columns
  * @property {Tile | null} tile null if nothing is loaded
  * @property {number} cell cells per pixel of the tile, on each side
- * @property {[number, number]} corner the tile's first query and key
+ * @property {number[]} corner the tile's first query and key
  * @property {boolean} isMasked
  */
 
-/**
- * @param {Tiles} tiles @param {Side} side @param {Place} place @param {string} reduce
- * @param {number} ratio device pixels per CSS pixel
- * @returns {{parts: Part[], needed: Tile[], level: number}} needed: the most urgent first
- */
+/** @param {Tiles} tiles @param {Side} side @param {Place} place @param {string} reduce @param {number} ratio device pixels per CSS pixel @returns {{parts: Part[], needed: Tile[], level: number}} needed: the most urgent first */
 export function cover(tiles, side, place, reduce, ratio) {
   const [N, M] = place.shape;
   const top = Math.max(0, Math.ceil(Math.log2(Math.max(N, M) / SIDE)));
@@ -31,16 +27,9 @@ export function cover(tiles, side, place, reduce, ratio) {
   const coarsest = tiles.get(call, head, [top, 0, 0], reduce); // covers the full map
   const parts = [];
   const needed = [];
-  const [lastRow, lastColumn] = [
-    place.y + place.high / place.scale,
-    place.x + place.wide / place.scale,
-  ];
-  for (let row = Math.floor(place.y / size); row * size < Math.min(N, lastRow); row++)
-    for (
-      let column = Math.floor(place.x / size);
-      column * size < Math.min(M, lastColumn);
-      column++
-    ) {
+  const [queries, keys] = inView(place);
+  for (let row = Math.floor(queries[0] / size); row * size < queries[1]; row++)
+    for (let column = Math.floor(keys[0] / size); column * size < keys[1]; column++) {
       /** @type {Part} */
       const part = {
         rows: [row * size, Math.min(N, (row + 1) * size)],
@@ -51,7 +40,10 @@ export function cover(tiles, side, place, reduce, ratio) {
         isMasked: false,
       };
       const above = coarser(tiles, [call, head, reduce], level, top, row, column);
-      part.isMasked = isAboveDiagonal(side, part) || (above ? isMaskedIn(above, part) : false);
+      part.isMasked =
+        isAboveDiagonal(side, part) ||
+        (above !== null &&
+          isMasked(above.tile, pixels(above, part.rows, 0), pixels(above, part.columns, 1)));
       parts.push(part);
       if (part.isMasked) continue;
       const tile = tiles.get(call, head, [level, row, column], reduce);
@@ -67,29 +59,19 @@ export function cover(tiles, side, place, reduce, ratio) {
 function coarser(tiles, [call, head, reduce], level, top, row, column) {
   for (let up = level + 1; up <= top; up++) {
     const factor = 2 ** (up - level);
-    const place = [Math.floor(row / factor), Math.floor(column / factor)];
+    const place = [row, column].map((index) => Math.floor(index / factor));
     const tile = tiles.find(call, head, [up, ...place], reduce);
-    const size = SIDE * 2 ** up;
-    if (tile?.data)
-      return {
-        tile,
-        cell: 2 ** up,
-        corner: /** @type {[number, number]} */ ([place[0] * size, place[1] * size]),
-      };
+    const cell = 2 ** up;
+    if (tile?.data) return { tile, cell, corner: place.map((index) => index * SIDE * cell) };
   }
   return null;
 }
 
 /** The pixels of a tile that show a part's rows or columns. @param {{cell: number, corner: number[]}} part @param {[number, number]} range @param {0 | 1} axis */
 export function pixels({ cell, corner }, range, axis) {
-  return /** @type {[number, number]} */ ([
-    (range[0] - corner[axis]) / cell,
-    (range[1] - corner[axis]) / cell,
-  ]);
+  const [first, end] = range.map((index) => (index - corner[axis]) / cell);
+  return /** @type {[number, number]} */ ([first, end]);
 }
-
-const isMaskedIn = (/** @type {any} */ above, /** @type {Part} */ part) =>
-  isMasked(above.tile, pixels(above, part.rows, 0), pixels(above, part.columns, 1));
 
 /** Whether a causal mask excludes all cells of a part. @param {Side} side @param {Part} part */
 function isAboveDiagonal(side, { rows, columns }) {

@@ -11,26 +11,32 @@ const POLL_PAUSE = 700; // milliseconds before a sampled tile is requested again
 const RETRY_PAUSE = 3000; // milliseconds before a failed tile is requested again
 const BLOCK = 32; // pixels per side of a block; the colour scale uses the largest weight of each block
 
-/**
- * @typedef {object} Tile
- * @property {string} id
- * @property {string} map its map: call, head, pooling
- * @property {{call: string, place: string, reduce: string}} fields of its request
- * @property {Float32Array | null} data NaN: masked; Infinity: not a number
- * @property {boolean} hasNaN whether some weights are not numbers
- * @property {number} rows
- * @property {number} columns
- * @property {string} precision
- * @property {boolean} bounds whether some numbers are upper bounds of the weights
- * @property {number} done the computed fraction of the exact tile
- * @property {boolean} isStale whether the source has a more exact tile
- * @property {number} pausedUntil when it may be requested again
- * @property {string} note why no exact tile follows
- * @property {string} failed why the request failed
- * @property {OffscreenCanvas | null} canvas
- * @property {string} colourKey the colours of the canvas
- * @property {Float32Array | null} blocks
- */
+export class Tile {
+  /** @type {Float32Array | null} */
+  data = null; // NaN: masked; Infinity: not a number
+  hasNaN = false; // whether some weights are not numbers
+  rows = 0;
+  columns = 0;
+  precision = "";
+  bounds = false; // whether some numbers are upper bounds of the weights
+  done = 0; // the computed fraction of the exact tile
+  isStale = false; // whether the source has a more exact tile
+  pausedUntil = 0; // when it may be requested again
+  note = ""; // why no exact tile follows
+  failed = ""; // why the request failed
+  /** @type {OffscreenCanvas | null} */
+  canvas = null;
+  colourKey = ""; // the colours of the canvas
+  /** @type {Float32Array | null} */
+  blocks = null;
+
+  /** @param {string} id @param {string} map call, head, pooling @param {{call: string, place: string, reduce: string}} fields of its request */
+  constructor(id, map, fields) {
+    this.id = id;
+    this.map = map;
+    this.fields = fields;
+  }
+}
 
 export class Tiles {
   /** @param {Source} source @param {() => void} changed called when a tile arrives */
@@ -60,31 +66,12 @@ export class Tiles {
   get(call, head, place, reduce) {
     const map = `${cacheKey(call, place)} ${head} ${reduce}`;
     const id = `${map} ${place.join()}`;
-    const tile = this.cache.get(id) ?? {
-      id,
-      map,
-      fields: { call, place: [head, ...place].join(), reduce },
-      data: null,
-      hasNaN: false,
-      rows: 0,
-      columns: 0,
-      precision: "",
-      bounds: false,
-      done: 0,
-      isStale: false,
-      pausedUntil: 0,
-      note: "",
-      failed: "",
-      canvas: null,
-      colourKey: "",
-      blocks: null,
-    };
+    const fields = { call, place: [head, ...place].join(), reduce };
+    const tile = this.cache.get(id) ?? new Tile(id, map, fields);
     this.cache.delete(id);
     this.cache.set(id, tile); // the most recently used is last
-    for (const id of this.cache.keys()) {
-      if (this.cache.size <= CACHED) break;
-      this.cache.delete(id);
-    }
+    const [oldest] = this.cache.keys();
+    if (this.cache.size > CACHED) this.cache.delete(oldest);
     return tile;
   }
 
@@ -172,11 +159,7 @@ export class Tiles {
   }
 }
 
-/**
- * The call id for the cache. Rows do not change when a text grows: a tile whose rows all exist is
- * the same for every greater length of the text.
- * @param {string} call @param {number[]} place level, row, column
- */
+/** The call id for the cache: a tile whose rows all exist stays the same when the text grows. @param {string} call @param {number[]} place level, row, column */
 function cacheKey(call, [level, row]) {
   return (row + 1) * SIDE * 2 ** level <= lengthOf(call) ? textOf(call) : call;
 }
@@ -195,12 +178,7 @@ export function picture(tile, colours, highest, kind) {
   return tile.canvas;
 }
 
-/**
- * The largest weight of each block of a tile within some rows and columns.
- * @param {Tile} tile @param {[number, number]} rows @param {[number, number]} columns
- * @param {boolean} isFirst whether the tile begins with the first key and that key is excluded
- * @returns {number[]} without empty blocks
- */
+/** The largest weight of each nonempty block of a tile within some rows and columns. @param {Tile} tile @param {[number, number]} rows @param {[number, number]} columns @param {boolean} isFirst whether the tile begins with the first key and that key is excluded */
 export function largest(tile, rows, columns, isFirst) {
   tile.blocks ??= blocksOf(tile);
   const [lastRow, lastColumn] = [Math.min(rows[1], tile.rows), Math.min(columns[1], tile.columns)];

@@ -2,7 +2,7 @@
 import { FULL_VIEW } from "../state.js";
 
 /** @import { State } from "../state.js" */
-/** @import { Cell, View } from "../types.js" */
+/** @import { Axis, Cell, View } from "../types.js" */
 
 /**
  * Lengths are in CSS pixels, `x` and `y` in cells. The frame is the part of the canvas for the map;
@@ -20,6 +20,7 @@ import { FULL_VIEW } from "../state.js";
  * @property {[number, number]} shape queries, keys
  */
 
+export const READABLE = 14; // pixels per cell at which tokens have names
 const LARGEST = 96; // pixels per cell
 const THINNEST = 8; // minimum pixels of the full map's shorter side; with less, a part is shown
 const MARGIN = 10;
@@ -31,21 +32,12 @@ export function gutter(width, height) {
   return { left: clamped(width * 0.21, 120), top: clamped(height * 0.17, 112) };
 }
 
-/**
- * The place of a map in its canvas. @param {View} view @param {[number, number]} shape queries, keys
- * @param {number} width @param {number} height of the canvas @param {number} ratio device pixels per CSS pixel
- * @returns {Place}
- */
+/** The place of a map in its canvas. @param {View} view @param {[number, number]} shape queries, keys @param {number} width @param {number} height of the canvas @param {number} ratio device pixels per CSS pixel @returns {Place} */
 export function placed(view, [N, M], width, height, ratio) {
   const gutters = gutter(width, height);
-  const free = [
-    Math.max(40, width - gutters.left - MARGIN),
-    Math.max(40, height - gutters.top - MARGIN),
-  ];
+  const free = [width - gutters.left, height - gutters.top].map((n) => Math.max(40, n - MARGIN));
   const fitScale = fitScaleOf(N, M, free, ratio);
-  const scale = view.scale
-    ? Math.min(Math.max(LARGEST, fitScale), Math.max(view.scale, fitScale))
-    : fitScale;
+  const scale = Math.min(Math.max(LARGEST, fitScale), Math.max(view.scale, fitScale));
   // the frame is never smaller than the full map at `fitScale`; a zoomed map may fill a square
   const square = Math.min(free[0], free[1]);
   const frame = (/** @type {number} */ size, /** @type {number} */ maximum) =>
@@ -53,7 +45,7 @@ export function placed(view, [N, M], width, height, ratio) {
   const room = /** @type {[number, number]} */ ([frame(M, free[0]), frame(N, free[1])]);
   /** @param {number} first @param {number} size @param {number} pixels */
   const clamped = (first, size, pixels) => Math.max(0, Math.min(first, size - pixels / scale));
-  const [x, y] = view.scale ? [clamped(view.x, M, room[0]), clamped(view.y, N, room[1])] : [0, 0];
+  const [x, y] = [clamped(view.x, M, room[0]), clamped(view.y, N, room[1])];
   const half = (/** @type {number} */ rest) => Math.round(Math.max(0, rest) / 2);
   return {
     x,
@@ -88,8 +80,8 @@ export function cellAt(place, /** @type {number} */ x, /** @type {number} */ y) 
   const inside =
     x >= place.left && y >= place.top && x < place.left + place.wide && y < place.top + place.high;
   if (!inside) return null;
-  const { key, query } = tokensAt(place, x, y);
-  return key < place.shape[1] && query < place.shape[0] ? { query, key } : null;
+  const cell = tokensAt(place, x, y);
+  return cell.key < place.shape[1] && cell.query < place.shape[0] ? cell : null;
 }
 
 /** The row and the column at a point of the canvas, possibly outside the map. @param {Place} place */
@@ -101,64 +93,57 @@ export function tokensAt(place, /** @type {number} */ x, /** @type {number} */ y
 }
 
 /** The upper left corner of a cell. @param {Place} place @param {Cell} cell */
-export function cornerOf(place, cell) {
-  return [
-    place.left + (cell.key - place.x) * place.scale,
-    place.top + (cell.query - place.y) * place.scale,
-  ];
+export const cornerOf = ({ left, top, x, y, scale }, { query, key }) => [
+  left + (key - x) * scale,
+  top + (query - y) * scale,
+];
+
+/** The middle of a cell; null if it is not visible. @param {Place} place @param {Cell} cell */
+export function middleOf(place, cell) {
+  const [x, y] = cornerOf(place, cell).map((edge) => edge + place.scale / 2);
+  return cellAt(place, x, y) && [x, y];
 }
 
-/** The visible ranges of queries and keys. @param {Place} place @returns {[[number, number], [number, number]]} */
+/** A map along an axis: its first token and number of tokens, its start and length in pixels, and its position across the axis. @param {Place} place @param {Axis} axis */
+export const edgeOf = ({ x, y, left, top, wide, high, shape: [N, M] }, axis) =>
+  axis === "queries"
+    ? { first: y, tokens: N, start: top, length: high, across: left }
+    : { first: x, tokens: M, start: left, length: wide, across: top };
+
+/** The visible ranges of queries and keys. @param {Place} place */
 export function inView(place) {
-  /** @param {number} first @param {number} pixels @param {number} size */
-  const range = (first, pixels, size) =>
-    /** @type {[number, number]} */ ([
-      Math.max(0, Math.floor(first + 1e-6)),
-      Math.min(size, Math.ceil(first + pixels / place.scale - 1e-6)),
-    ]);
-  return [range(place.y, place.high, place.shape[0]), range(place.x, place.wide, place.shape[1])];
+  const range = (/** @type {Axis} */ axis) => {
+    const { first, tokens, length } = edgeOf(place, axis);
+    const end = Math.min(tokens, Math.ceil(first + length / place.scale - 1e-6));
+    return /** @type {[number, number]} */ ([Math.max(0, Math.floor(first + 1e-6)), end]);
+  };
+  return [range("queries"), range("keys")];
 }
 
 /** Zoom around a fixed point of the canvas. @param {State} state @param {Place} place @param {number} factor @param {number} x @param {number} y */
 export function zoom(state, place, factor, x, y) {
-  const scale = place.scale * factor;
-  if (scale <= place.fitScale * 1.001) {
-    state.view.value = FULL_VIEW;
-    return;
-  }
-  const limited = Math.min(Math.max(96, place.fitScale), scale);
-  const [left, top] = [x - place.left, y - place.top];
-  state.view.value = {
-    x: left / place.scale + place.x - left / limited,
-    y: top / place.scale + place.y - top / limited,
-    scale: limited,
-  };
+  const scale = Math.min(Math.max(LARGEST, place.fitScale), place.scale * factor);
+  const shift = (/** @type {number} */ pixels) => pixels / place.scale - pixels / scale;
+  state.view.value =
+    scale <= place.fitScale * 1.001
+      ? FULL_VIEW
+      : { x: place.x + shift(x - place.left), y: place.y + shift(y - place.top), scale };
 }
 
 /** Zoom around the selected cell if it is visible, otherwise around the middle. @param {State} state @param {Place} place */
 export function zoomAtCell(state, place, /** @type {number} */ factor) {
-  const cell = state.cell.value;
-  const point = cell
-    ? [(cell.key + 0.5 - place.x) * place.scale, (cell.query + 0.5 - place.y) * place.scale]
-    : [place.wide / 2, place.high / 2];
-  const inside = point[0] >= 0 && point[1] >= 0 && point[0] <= place.wide && point[1] <= place.high;
-  const [x, y] = inside ? point : [place.wide / 2, place.high / 2];
-  zoom(state, place, factor, place.left + x, place.top + y);
+  const { left, top, wide, high } = place;
+  const middle = state.cell.value && middleOf(place, state.cell.value);
+  const [x, y] = middle ?? [left + wide / 2, top + high / 2];
+  zoom(state, place, factor, x, y);
 }
 
 /** Move by pixels. @param {State} state @param {Place} place */
 export function pan(state, place, /** @type {number} */ right, /** @type {number} */ down) {
-  if (isFullyVisible(place)) return;
-  state.view.value = {
-    x: place.x - right / place.scale,
-    y: place.y - down / place.scale,
-    scale: place.scale,
-  };
+  const { x, y, scale, shape, room } = place;
+  const isFullyVisible = shape[1] * scale <= room[0] + 1 && shape[0] * scale <= room[1] + 1;
+  if (!isFullyVisible) state.view.value = { x: x - right / scale, y: y - down / scale, scale };
 }
-
-const isFullyVisible = (/** @type {Place} */ place) =>
-  place.shape[1] * place.scale <= place.room[0] + 1 &&
-  place.shape[0] * place.scale <= place.room[1] + 1;
 
 /** Move the view so that a cell is visible, with at least `scale` pixels per cell. @param {State} state @param {Place} place */
 export function reveal(state, place, /** @type {Cell} */ cell, scale = 0) {

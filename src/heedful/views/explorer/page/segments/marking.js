@@ -6,11 +6,7 @@ import { html, useRef } from "../html.js";
 
 const EDGE = 18; // pixels at the edge of a box in which dragging scrolls it
 
-/**
- * The event handlers with which a text can be marked; inactive unless the segment pane is open.
- * @param {State} state @param {TextRole | null} role of the text; null: it cannot be marked
- * @param {(event: Event) => number | null} tokenOf returns the token under the pointer
- */
+/** The event handlers with which a text can be marked; inactive unless the segment pane is open. @param {State} state @param {TextRole | null} role of the text; null: it cannot be marked @param {(event: Event) => number | null} tokenOf returns the token under the pointer */
 export function useMarking(state, role, tokenOf) {
   const from = useRef(/** @type {number | null} */ (null));
   const { selection } = state.segments;
@@ -78,8 +74,7 @@ export function MarkSelection({ state }) {
 
 /** Scroll a box when the pointer is dragged beyond its edge. @param {PointerEvent} event */
 function scroll(event) {
-  const target = /** @type {HTMLElement} */ (event.currentTarget);
-  let box = /** @type {HTMLElement | null} */ (target);
+  let box = /** @type {HTMLElement | null} */ (event.currentTarget);
   while (box && box.scrollHeight <= box.clientHeight) box = box.parentElement;
   if (!box || box.matches(".page")) return;
   const { top, bottom } = box.getBoundingClientRect();
@@ -89,12 +84,9 @@ function scroll(event) {
 
 /** For each token of a window, the segments that begin at it and the segments that contain it. @param {Segment[]} segments @param {number} first @param {number} end */
 export function marksOf(segments, first, end) {
-  /** @type {Map<number, Segment[]>} */
-  const inside = new Map();
-  /** @type {Map<number, Segment[]>} */
-  const begins = new Map();
-  /** @param {Map<number, Segment[]>} map @param {number} token @param {Segment} segment */
-  const add = (map, token, segment) => map.set(token, [...(map.get(token) ?? []), segment]);
+  const [inside, begins] = [0, 1].map(() => new Map());
+  const add = (/** @type {Map<number, Segment[]>} */ map, token, segment) =>
+    map.set(token, [...(map.get(token) ?? []), segment]);
   for (const segment of segments)
     for (const [a, b] of segment.runs) {
       if (b <= first || a >= end) continue;
@@ -110,12 +102,10 @@ export const tag = (segment, token) =>
 
 /** The lines above a token, one per lane, as a CSS box-shadow. @param {Segment[]} segments */
 export function lines(segments) {
-  const highest = Math.max(...segments.map(({ lane }) => lane));
-  const shadows = [];
-  for (let lane = 0; lane <= highest; lane++) {
-    const segment = segments.find((other) => other.lane === lane);
-    const colour = segment ? `var(--segment-${segment.colour})` : "var(--ground)";
-    shadows.push(`0 ${-2 - 4 * lane}px 0 ${colour}`, `0 ${-4 - 4 * lane}px 0 var(--ground)`);
-  }
-  return shadows.slice(0, -1).join(", ");
+  const upward = segments.toSorted((a, b) => a.lane - b.lane);
+  const shadows = upward.flatMap(({ lane, colour }) => [
+    `0 ${-4 * lane}px 0 var(--ground)`, // below the line
+    `0 ${-2 - 4 * lane}px 0 var(--segment-${colour})`,
+  ]);
+  return shadows.join(", ");
 }

@@ -51,17 +51,9 @@ export class Segments {
 
   /** The segments that were marked before the page was opened. @param {TextAbout} text @returns {Marks} */
   _initial({ marks }) {
-    const offset = marks?.source?.length ?? 0; // the target text continues with the next colours
-    const segmentsOf = (/** @type {TextRole} */ role) =>
-      withLanes(
-        (marks?.[role] ?? []).map((segment, i) => ({
-          ...segment,
-          id: -1 - i,
-          colour: (i + (role === "target" ? offset : 0)) % COLOURS,
-          lane: 0,
-        })),
-      );
-    return marks ? { source: segmentsOf("source"), target: segmentsOf("target") } : NONE;
+    if (!marks) return NONE;
+    const source = numbered(marks.source ?? [], 0);
+    return { source, target: numbered(marks.target ?? [], source.length) };
   }
 
   /** The text of an axis of a call; null if it cannot be marked. @param {CallAbout} call @param {Axis} axis @returns {TextRole | null} */
@@ -71,12 +63,10 @@ export class Segments {
 
   /** The number of tokens of a text. @param {TextRole} role */
   size(role) {
-    let size = 0;
-    for (const call of this.text.calls)
-      for (const axis of /** @type {Axis[]} */ (["queries", "keys"]))
-        if (this.roleOf(call, axis) === role)
-          size = Math.max(size, axis === "keys" ? call.shape[2] : call.shape[1]);
-    return size;
+    const sizes = this.text.calls.flatMap(({ reads, shape: [, ...lengths] }) =>
+      lengths.filter((_, axis) => reads?.[axis] === role),
+    );
+    return Math.max(0, ...sizes);
   }
 
   /** The segments along an axis of a call, with indices of that axis. @param {CallAbout} call @param {Axis} axis @returns {Segment[]} */
@@ -96,10 +86,7 @@ export class Segments {
   /** @param {TextRole} role @param {Segment[]} segments */
   set(role, segments) {
     const nonEmpty = segments.filter(({ runs }) => runs.length);
-    this.byText.value = {
-      ...this.byText.value,
-      [this.key.value]: { ...this.current.value, [role]: withLanes(nonEmpty) },
-    };
+    this.replace({ ...this.current.value, [role]: withLanes(nonEmpty) });
   }
 
   /** Replace all segments of the current text. @param {Marks} marks */
@@ -137,11 +124,10 @@ export class Segments {
 
   /** @param {TextRole} role @param {number} id @param {(segment: Segment) => Partial<Segment>} change */
   _change(role, id, change) {
-    const all = this.current.value[role];
-    this.set(
-      role,
-      all.map((segment) => (segment.id === id ? { ...segment, ...change(segment) } : segment)),
+    const changed = this.current.value[role].map((segment) =>
+      segment.id === id ? { ...segment, ...change(segment) } : segment,
     );
+    this.set(role, changed);
   }
 
   /** @param {TextRole} role @param {number} id @param {string} name */
@@ -157,10 +143,7 @@ export class Segments {
 
   /** @param {TextRole} role @param {number} id */
   remove(role, id) {
-    this.set(
-      role,
-      this.current.value[role].filter((segment) => segment.id !== id),
-    );
+    this._change(role, id, () => ({ runs: [] }));
   }
 
   /** The number of tokens outside all segments, and whether the first token is one of them. @param {TextRole} role */
@@ -174,11 +157,7 @@ export class Segments {
     return this.current.value[role].some(({ lane }) => lane > 0);
   }
 
-  /**
-   * The fields of a question about a call's segments, with the names of rows and columns; null if nothing is marked or segments do not apply.
-   * @param {CallAbout} call
-   * @returns {{fields: Record<string, string>, from: string[], to: string[]} | null}
-   */
+  /** The fields of a question about a call's segments, with the names of rows and columns; null if nothing is marked or segments do not apply. @param {CallAbout} call @returns {{fields: Record<string, string>, from: string[], to: string[]} | null} */
   questionFor(call) {
     if (!this.any || !call.reads) return null;
     const [queries, keys] = call.reads.map((role) => this._marked(role));
@@ -198,9 +177,8 @@ export class Segments {
 }
 
 /** The token ranges of segments in the form of a request: 0-40,50-60;60-80. @param {{runs: Run[]}[]} segments */
-export function formatRuns(segments) {
-  return segments.map(({ runs }) => runs.map((run) => run.join("-")).join(",")).join(";");
-}
+const formatRuns = (segments) =>
+  segments.map(({ runs }) => runs.map((run) => run.join("-")).join(",")).join(";");
 
 /** Sort and merge token ranges. @param {Run[]} runs @returns {Run[]} */
 export function merged(runs) {
@@ -217,7 +195,7 @@ export function merged(runs) {
 /** The number of tokens in some ranges. @param {Run[]} runs */
 export const count = (runs) => runs.reduce((sum, [a, b]) => sum + b - a, 0);
 
-/** Put each segment into the first lane in which it overlaps no earlier segment. @param {Segment[]} segments @returns {Segment[]} */
+/** Put each segment into the first lane in which it overlaps no earlier segment. @param {Omit<Segment, "lane">[]} segments @returns {Segment[]} */
 function withLanes(segments) {
   /** @type {Run[][]} */
   const lanes = [];
@@ -231,33 +209,26 @@ function withLanes(segments) {
   });
 }
 
-/** Segments as a parameter of the address. @param {Segment[]} segments */
-export function toParameter(segments) {
-  return segments.map((part) => `${encodeURIComponent(part.name)}:${formatRuns([part])}`).join(";");
-}
+/** Segments that the user has not marked here, with ids below 0 and the colours after those of `others` segments. @param {{name: string, runs: Run[]}[]} segments @param {number} others */
+const numbered = (segments, others) =>
+  withLanes(
+    segments.map((segment, i) => ({ ...segment, id: -1 - i, colour: (i + others) % COLOURS })),
+  );
 
-/** Segments from a parameter of the address; invalid parts are ignored. @param {string} text @param {number} size the number of tokens @param {number} [otherCount] the number of segments of the other text @returns {Segment[]} */
+/** Segments as a parameter of the address. @param {Segment[]} segments */
+export const toParameter = (segments) =>
+  segments.map((part) => `${encodeURIComponent(part.name)}:${formatRuns([part])}`).join(";");
+
+/** Segments from a parameter of the address; invalid parts are ignored. @param {string} text @param {number} size the number of tokens @param {number} [otherCount] the number of segments of the other text */
 export function fromParameter(text, size, otherCount = 0) {
-  const segments = text.split(";").flatMap((part, i) => {
-    const [name, runs] = part.split(":");
-    const all = (runs ?? "").split(",").map((run) => /^(\d{1,9})-(\d{1,9})$/.exec(run));
-    const valid = all.flatMap((run) =>
-      run ? [/** @type {Run} */ ([Number(run[1]), Math.min(size, Number(run[2]))])] : [],
-    );
-    const ranges = merged(valid.filter(([a, b]) => a < b));
-    return ranges.length && i < MAX_SEGMENTS
-      ? [
-          {
-            id: -1 - i,
-            name: decoded(name),
-            colour: (i + otherCount) % COLOURS,
-            lane: 0,
-            runs: ranges,
-          },
-        ]
-      : [];
+  const segments = text.split(";").map((part) => {
+    const [name, ranges] = part.split(":");
+    const all = (ranges ?? "").split(",").filter((run) => /^\d{1,9}-\d{1,9}$/.test(run));
+    const runs = all.map((run) => run.split("-").map((n) => Math.min(size, Number(n))));
+    return { name: decoded(name), runs: merged(/** @type {Run[]} */ (runs)) };
   });
-  return withLanes(segments);
+  const nonEmpty = segments.filter(({ runs }) => runs.length);
+  return numbered(nonEmpty.slice(0, MAX_SEGMENTS), otherCount);
 }
 
 /** @param {string} name */

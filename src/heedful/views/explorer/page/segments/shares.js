@@ -21,7 +21,12 @@ export class Shares {
     this.stopEffect = effect(() => {
       const isOpen = state.pane.value === "segments" && this.text.value !== "";
       state.segments.runsKey.value;
-      untracked(() => this._restart(isOpen));
+      untracked(() => {
+        this.controller.abort();
+        this.byCall.value = new Map();
+        this.progress.value = 1;
+        if (isOpen && state.segments.any) this._ask();
+      });
     });
   }
 
@@ -31,21 +36,13 @@ export class Shares {
     this.controller.abort();
   }
 
-  /** @param {boolean} isOpen */
-  _restart(isOpen) {
-    this.controller.abort();
-    this.byCall.value = new Map();
-    this.progress.value = 1;
-    if (isOpen && this.state.segments.any) this._ask();
-  }
-
   async _ask() {
     this.controller = new AbortController();
     const { signal: end } = this.controller;
     const { segments } = this.state;
     const calls = this.state.calls.peek();
     const path = this.state.path.peek();
-    const order = [path[2], ...calls.keys()].filter((c, i, all) => all.indexOf(c) === i);
+    const order = [...new Set([path[2], ...calls.keys()])];
     const remaining = order.filter((c) => segments.questionFor(calls[c]));
     this.progress.value = remaining.length ? 0 : 1;
     for (const [n, c] of remaining.entries()) {
@@ -87,11 +84,10 @@ export function meanOverHeads(answer) {
   const combined = (name, combine) => {
     const { data, shape } = answer[name];
     const size = data.length / shape[0];
-    const each = (/** @type {number} */ i) =>
-      Array.from({ length: shape[0] }, (_, h) => data[h * size + i]);
-    const all = Array.from({ length: size }, (_, i) =>
-      combine(each(i).filter((value) => !Number.isNaN(value))),
-    );
+    const all = Array.from({ length: size }, (_, i) => {
+      const values = Array.from({ length: shape[0] }, (_, h) => data[h * size + i]);
+      return combine(values.filter((value) => !Number.isNaN(value)));
+    });
     return { data: Float64Array.from(all), shape: [1, ...shape.slice(1)] };
   };
   const mean = (/** @type {number[]} */ all) => all.reduce((a, b) => a + b, 0) / all.length;

@@ -4,14 +4,10 @@ const STEP = 1 << 22; // weights per request to the worker
 
 /** @typedef {[number, number][]} Runs */
 
-/**
- * The shares of attention between segments, for each head of a call, in the server's format.
- * @param {any} file the source (file_source.js) @param {any} call
- * @param {{keys: string, queries?: string}} fields @param {AbortSignal} [signal]
- */
+/** The shares of attention between segments, for each head of a call, in the server's format. @param {any} file the source (file_source.js) @param {any} call @param {{keys: string, queries?: string}} fields @param {AbortSignal} [signal] */
 export async function sharesOf(file, call, { keys, queries = "" }, signal) {
-  const { shape, kind, first } = call.about;
-  const [H, N, M] = shape;
+  const { kind, first } = call.about;
+  const [H, N, M] = call.about.shape;
   const to = withRest(runs(keys), M);
   const marked =
     kind === "cross" ? runs(queries) : runs(keys).map((segment) => toQueries(segment, first, N));
@@ -27,13 +23,11 @@ export async function sharesOf(file, call, { keys, queries = "" }, signal) {
   };
   const size = Math.max(1, Math.floor(STEP / Math.max(1, M)));
   for (const h of heads) {
-    /** @type {Record<"share" | "chance" | "total" | "queries", Float64Array>[]} */
     const steps = [];
     for (let row = 0; row < N; row += size) {
       const rows = [row, Math.min(N, row + size)];
       steps.push(await file.computed(call, { what: "shares", h, from, to, rows }, signal));
     }
-    /** @param {"share" | "chance" | "total" | "queries"} name @param {number} i */
     const sum = (name, i) => steps.reduce((sum, step) => sum + step[name][i], 0);
     for (let a = 0; a < A; a++) {
       const n = sum("queries", a);
@@ -62,13 +56,12 @@ const numbers = (/** @type {number[]} */ ...shape) => ({
 });
 
 /** Parse the segments of a request: 0-40,50-60;60-80. @param {string} text @returns {Runs[]} */
-const runs = (text) =>
-  text
-    .split(";")
-    .filter(Boolean)
-    .map((segment) =>
-      segment.split(",").map((run) => /** @type {[number, number]} */ (run.split("-").map(Number))),
-    );
+function runs(text) {
+  const segments = text.split(";").filter(Boolean);
+  return segments.map((segment) =>
+    segment.split(",").map((run) => /** @type {[number, number]} */ (run.split("-").map(Number))),
+  );
+}
 
 /** Convert ranges of keys to the queries at the same positions. @param {Runs} ranges @param {number} first @param {number} N */
 const toQueries = (ranges, first, N) =>

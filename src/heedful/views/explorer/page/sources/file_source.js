@@ -19,15 +19,12 @@ const missingInputs = (/** @type {string} */ heads) =>
 const folded = (text) =>
   text.toUpperCase().toLowerCase().replaceAll("ς", "σ").replaceAll("ß", "ss");
 
-const numbers = (text) => String(text).split(",").map(Number);
-
-/** Parse a range such as 0-7. */
-const range = (text) => String(text).split("-").map(Number);
+/** Parse a list such as 0,1 or, with "-", a range such as 0-7. */
+const numbers = (text, separator = ",") => String(text).split(separator).map(Number);
+const range = (text) => numbers(text, "-");
 
 const QUESTIONS =
-  "tokens find image small scores tile row column part cell all_heads strongest segments".split(
-    " ",
-  );
+  "tokens find image small scores tile row column part cell all_heads norms strongest segments";
 
 class FileSource {
   /** @param {Record<string, any>} parts */
@@ -43,7 +40,7 @@ class FileSource {
   /** Answer a question in the server's format. @param {string} question @param {Record<string, any>} fields @param {AbortSignal} [signal] */
   async ask(question, fields = {}, signal = undefined) {
     if (question === "about") return this.parts.about;
-    if (!QUESTIONS.includes(question))
+    if (!QUESTIONS.split(" ").includes(question))
       throw new Error("A page in one file cannot do this; the page that `heedful look` opens can.");
     return this[question](this._call(fields.call), fields, signal);
   }
@@ -87,9 +84,8 @@ class FileSource {
     const { inputs } = this._contents(call);
     const { h } = question;
     if (!this._has(call, h)) throw missingInputs("this head");
-    this.worker ??= decompress(document.getElementById("worker")).then(
-      (js) => new WorkerClient(js),
-    );
+    const script = () => decompress(document.getElementById("worker"));
+    this.worker ??= script().then((source) => new WorkerClient(source));
     const worker = await this.worker;
     const names = {
       query: `query-${call.id}-${h}`,
@@ -151,10 +147,9 @@ class FileSource {
     const h = this._index(call, head);
     const [, N, M] = call.about.shape;
     const size = 2 ** level;
-    const [rows, columns] = [
-      [row, N],
-      [column, M],
-    ].map(([n, length]) => [n * SIDE, Math.min((n + 1) * SIDE, Math.ceil(length / size))]);
+    /** The pixels of a tile along an axis. */
+    const side = (n, length) => [n * SIDE, Math.min((n + 1) * SIDE, Math.ceil(length / size))];
+    const [rows, columns] = [side(row, N), side(column, M)];
     if (rows[1] <= rows[0] || columns[1] <= columns[0] || row < 0 || column < 0)
       throw new Error(
         `tile ${row}, ${column} of level ${level}; expected one of a map of ${N} × ${M}`,
@@ -219,6 +214,13 @@ class FileSource {
     const question = { what: "cell", h: this._index(call, head), n: Number(query), m: Number(key) };
     const weight = await this.computed(call, question, signal);
     return { ...weight, word: this.word, proof, layout, why, name };
+  }
+
+  /** The norm of each key's value. */
+  async norms(call, { head }, signal) {
+    const question = { what: "norms", h: this._index(call, head) };
+    const data = await this.computed(call, question, signal);
+    return { word: this.word, norms: { data, shape: [data.length] } };
   }
 
   /** The weight of a cell in every head; NaN in a head whose query and key are not in the file. */

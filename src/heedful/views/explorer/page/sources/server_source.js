@@ -57,6 +57,7 @@ const source = {
   ask: (question, fields = {}, signal = undefined) =>
     requestAnswer(`/ask/${question}?${new URLSearchParams(fields)}`, { signal }),
   record: (texts) => post("/record", texts),
+  page: async (view) => (await response(`/file.html?${new URLSearchParams({ view })}`)).blob(),
   generation: {
     status: (at) => requestAnswer(at === undefined ? "/generation" : `/generation?at=${at}`),
     send: (action, options) => post(`/generation/${action}`, options),

@@ -9,14 +9,12 @@ const COMPUTED = 4096 ** 2; // maximum number of weights of a region; in a large
 /** Parts of the file by their names, with decoded arrays. @type {Map<string, any>} */
 const parts = new Map();
 
-/** @typedef {"query" | "key" | "mask" | "bias"} Kind of a part */
-
 /**
  * A question about a head of a call of H heads, N queries and M keys.
  * @typedef {object} Question
- * @property {"part" | "line" | "shares" | "tile" | "strongest" | "cell"} what
+ * @property {"part" | "line" | "shares" | "tile" | "strongest" | "cell" | "norms"} what
  * @property {number} h the index of the head in its call
- * @property {Partial<Record<Kind, string>>} parts the names of the parts of the head
+ * @property {Record<string, string>} parts the names of the parts of the head
  * @property {{shape: [number, number, number], scale: number, softcap: number | null, mask: any[], group: number}} call
  */
 
@@ -24,8 +22,8 @@ const parts = new Map();
 class Head {
   /** @param {Question} question */
   constructor({ call, h, parts: names }) {
-    const [query, key, mask, bias] = /** @type {Kind[]} */ (["query", "key", "mask", "bias"]).map(
-      (kind) => parts.get(names[kind] ?? ""),
+    const [query, key, mask, bias] = ["query", "key", "mask", "bias"].map((kind) =>
+      parts.get(names[kind] ?? ""),
     );
     this.N = call.shape[1];
     this.M = call.shape[2];
@@ -100,39 +98,35 @@ class Head {
   /** The weight of each query segment on each key segment, summed over rows (as in ops/segments.py). */
   shares({ from, to, rows }) {
     const [A, B] = [from.length, to.length];
-    const sums = {
-      share: new Float64Array(A * B),
-      chance: new Float64Array(A * B),
-      total: new Float64Array(A),
-      queries: new Float64Array(A),
-    };
+    const [share, chance] = [0, 1].map(() => new Float64Array(A * B));
+    const [total, queries] = [0, 1].map(() => new Float64Array(A));
     const row = new Float32Array(this.M);
-    const [share, allowed] = [new Float64Array(B), new Float64Array(B)];
+    const [ofRow, allowed] = [new Float64Array(B), new Float64Array(B)];
     for (let n = rows[0]; n < rows[1]; n++) {
       const segments = [...from.keys()].filter((a) => from[a].some(([x, y]) => n >= x && n < y));
       const allowedKeys = this.mask.count(this.h, n);
       if (!segments.length || !allowedKeys || this.sums[n] === -Infinity) continue;
       const [first, end] = this.mask.range(n);
       this.weights(n, first, end, row);
-      const total = this.sinks ? row.subarray(0, end - first).reduce((a, b) => a + b, 0) : 1;
+      const sum = this.sinks ? row.subarray(0, end - first).reduce((a, b) => a + b, 0) : 1;
       for (let b = 0; b < B; b++) {
-        share[b] = allowed[b] = 0;
+        ofRow[b] = allowed[b] = 0;
         for (const [x, y] of to[b])
           for (let m = Math.max(x, first); m < Math.min(y, end); m++) {
-            share[b] += row[m - first];
+            ofRow[b] += row[m - first];
             allowed[b] += Number(this.mask.allows(this.h, n, m));
           }
       }
       for (const a of segments) {
-        sums.queries[a]++;
-        sums.total[a] += total;
+        queries[a]++;
+        total[a] += sum;
         for (let b = 0; b < B; b++) {
-          sums.share[a * B + b] += share[b];
-          sums.chance[a * B + b] += (total * allowed[b]) / allowedKeys;
+          share[a * B + b] += ofRow[b];
+          chance[a * B + b] += (sum * allowed[b]) / allowedKeys;
         }
       }
     }
-    return sums;
+    return { share, chance, total, queries };
   }
 
   /** Pixels of size × size weights; NaN if all of them are masked, Infinity if one is not a number. In a tile of more than COMPUTED weights, each row of pixels uses only its middle query. */
@@ -187,6 +181,11 @@ class Head {
       cells = [...cells, ...more].sort((a, b) => b[0] - a[0]).slice(0, count);
     }
     return { step, cells };
+  }
+
+  /** The norm of each key's value. @param {Question} _ */
+  norms(_) {
+    return this.values;
   }
 
   /** A weight with its calculation, in the format of handlers.py. */

@@ -42,8 +42,7 @@ export class WorkerClient {
   _next() {
     while (!this.current && this.waiting.length) {
       const newest = /** @type {any} */ (this.waiting.pop());
-      if (newest.signal?.aborted)
-        newest.reject(new DOMException("the question was aborted", "AbortError"));
+      if (newest.signal?.aborted) newest.reject(newest.signal.reason);
       else {
         this.current = newest;
         this.worker.postMessage(newest.question);
@@ -54,10 +53,9 @@ export class WorkerClient {
   /** @param {{result?: any, failed?: string}} answer */
   _answered({ result, failed }) {
     const { resolve, reject } = this.current ?? {};
-    if (!resolve) return;
     this.current = null;
-    if (failed) reject(new Error(failed));
-    else resolve(result);
+    if (failed) reject?.(new Error(failed));
+    else resolve?.(result);
     this._next();
   }
 }

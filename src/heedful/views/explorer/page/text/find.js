@@ -2,36 +2,31 @@
 import { Choice } from "../controls.js";
 import { effect, html, signal, untracked, useEffect, useRef, useState } from "../html.js";
 import { count } from "../map/labels.js";
-import { reveal } from "../map/viewport.js";
+import { READABLE, reveal } from "../map/viewport.js";
 import { liveAnswer } from "../request.js";
 
 /** @import { Painter } from "../map/painter.js" */
 /** @import { Matches, State } from "../state.js" */
 /** @import { Axis, Cell, Signal, Source } from "../types.js" */
 
-const READABLE = 14; // pixels per cell at which tokens have names
-
 /** @param {{state: State, source: Source, painter: Signal<Painter | null>}} props */
 export function Find({ state, source, painter }) {
   const [text] = useState(() => signal(""));
   const [axis] = useState(() => signal(/** @type {Axis} */ ("keys")));
   const input = useRef(/** @type {HTMLInputElement | null} */ (null));
+  const words = () => text.value.trim();
+  const fields = () => ({ call: state.callId.value, axis: axis.value, text: words() });
   const [answer] = useState(() =>
-    liveAnswer(
-      source,
-      () =>
-        text.value.trim()
-          ? ["find", { call: state.callId.value, axis: axis.value, text: text.value.trim() }]
-          : null,
-      120,
-    ),
+    liveAnswer(source, () => (words() ? ["find", fields()] : null), 120),
   );
   const pending = useRef(0); // the step to make when the answer arrives
   useEffect(() => {
     const stop = effect(() => {
       const latest = answer.value;
-      untracked(() => setMatches(state, latest));
-      if (latest && pending.current) untracked(() => step(state, painter.value, pending.current));
+      untracked(() => {
+        setMatches(state, latest);
+        if (latest && pending.current) step(state, painter.value, pending.current);
+      });
       if (latest) pending.current = 0;
     });
     return () => {
@@ -42,7 +37,7 @@ export function Find({ state, source, painter }) {
   const matches = state.matches.value;
   const go = (/** @type {number} */ direction) => {
     const latest = state.matches.value;
-    const isCurrent = latest?.text === text.value.trim() && latest?.axis === axis.value;
+    const isCurrent = latest?.text === words() && latest?.axis === axis.value;
     if (isCurrent) step(state, painter.value, direction);
     else pending.current = direction;
   };
@@ -58,7 +53,7 @@ export function Find({ state, source, painter }) {
     <input ref=${input} type="search" placeholder="Find token" aria-label="Find a token" aria-keyshortcuts="/" value=${text.value}
       onInput=${(/** @type {any} */ e) => (text.value = e.target.value)} onKeyDown=${keys} />
     ${
-      text.value.trim()
+      words()
         ? html`<div class="box strip"><${Choice} label="Search among" options=${[["keys", "keys"], ["queries", "queries"]]} selected=${axis.value} choose=${(/** @type {Axis} */ name) => (axis.value = name)} />
       <span class="count" role="status" aria-live="polite">${countText(matches, answer.value)}</span>
       <button aria-label="Previous match" disabled=${!matches?.places.length} onClick=${() => go(-1)}>‹</button><button aria-label="Next match" disabled=${!matches?.places.length} onClick=${() => go(1)}>›</button></div>`
@@ -77,12 +72,9 @@ function countText(matches, answer) {
 
 /** @param {State} state @param {any} answer */
 function setMatches(state, answer) {
-  if (!answer || answer.failed) state.matches.value = null;
-  else {
-    const { count, request } = answer;
-    const { text, axis } = request;
-    state.matches.value = { text, axis, places: answer.places.data, count, current: -1 };
-  }
+  const { count, places, request } = answer ?? {}; // an answer that failed has no places
+  const { text, axis } = request ?? {};
+  state.matches.value = places ? { text, axis, places: places.data, count, current: -1 } : null;
 }
 
 /** Select the next (1) or the previous (−1) match. @param {State} state @param {Painter | null} painter */
@@ -94,6 +86,7 @@ export function step(state, painter, /** @type {number} */ direction) {
   const next = current < 0 ? first : (current + direction + places.length) % places.length;
   state.matches.value = { ...matches, current: next };
   const cell = cellOf(state, axis, places[next]);
+  state.hover.value = null; // the pointer's box would cover the match
   state.selectCell(cell, true);
   reveal(state, painter.place, cell, READABLE);
 }

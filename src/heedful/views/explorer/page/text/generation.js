@@ -20,7 +20,7 @@ export function Generation({ state, liveText, tokens }) {
   const others = Object.entries(help).filter(([name]) => name !== "tokens");
   const begin = (/** @type {Event} */ event) => {
     event.preventDefault();
-    liveText.begin(prompt.current?.value ?? "");
+    liveText.send("begin", { prompt: prompt.current?.value ?? "" });
   };
   const keys = (/** @type {KeyboardEvent} */ event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -34,8 +34,8 @@ export function Generation({ state, liveText, tokens }) {
       <button class="main" title="Continue the prompt (Enter)">Generate</button>
       ${
         runs
-          ? html`<button type="button" key="stop" aria-keyshortcuts="y" onClick=${() => liveText.stop()}>Stop</button>`
-          : html`<button type="button" key="on" aria-keyshortcuts="y" disabled=${!status || status.full} title="Generate more tokens" onClick=${() => liveText.resume()}>Go on</button>`
+          ? html`<button type="button" key="stop" aria-keyshortcuts="y" onClick=${() => liveText.send("stop")}>Stop</button>`
+          : html`<button type="button" key="on" aria-keyshortcuts="y" disabled=${!status || status.full} title="Generate more tokens" onClick=${() => liveText.send("on")}>Go on</button>`
       }
       <${Option} liveText=${liveText} name="tokens" help=${help.tokens} />
       <${Menu} label="Sampling" shortcut="x" title="Sampling options">${others.map(([name, help]) => html`<${Option} liveText=${liveText} name=${name} help=${help} />`)}<//>
@@ -65,7 +65,7 @@ function Status({ state, liveText }) {
   if (!status) return html`<p class="status quiet"> </p>`;
   const added = status.tokens - status.prompt;
   const count = (/** @type {number} */ n) => `${n.toLocaleString("en")} token${n === 1 ? "" : "s"}`;
-  const word = status.runs ? "generating" : status.why ? status.why : added ? "stopped" : "ready";
+  const word = status.runs ? "generating" : status.why || (added ? "stopped" : "ready");
   return html`<p class="status quiet"><span class=${status.runs ? "runs" : ""} role="status">${word}</span>
     <span class="count"> · ${count(status.prompt)} of the prompt, ${added.toLocaleString("en")} added</span>
     ${status.seed === null ? null : html`<span> · seed ${status.seed}</span>`}
@@ -99,7 +99,7 @@ function Alternatives({ state, liveText, tokens }) {
   return html`<div class="rivals" role="group" aria-label=${isNext ? "The most likely next tokens" : `Alternatives to token ${index}`}><span class="quiet" title="The model’s probabilities, before temperature and the other sampling options">${label}</span>
     ${current?.pieces.map(
       (/** @type {string} */ piece, /** @type {number} */ n) =>
-        html`<button type="button" class="jump" disabled=${isNext && status.full} title=${isNext ? "Continue with this token" : "Remove the text from here on, and continue with this token"} onClick=${() => liveText.choose(index, current.ids[n])}><bdi>${readable(piece)}</bdi> <b>${chance(current.chances.data[n])}</b></button>`,
+        html`<button type="button" class="jump" disabled=${isNext && status.full} title=${isNext ? "Continue with this token" : "Remove the text from here on, and continue with this token"} onClick=${() => liveText.send("choose", { at: index, token: current.ids[n] })}><bdi>${readable(piece)}</bdi> <b>${chance(current.chances.data[n])}</b></button>`,
     )}</div>`;
 }
 

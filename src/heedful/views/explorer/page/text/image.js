@@ -1,11 +1,11 @@
 // The image of a call's patches, shaded by the weights in the row or the column of a patch.
 import { Choice } from "../controls.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
-import { useKeyboardCursor, useWidth } from "../list_navigation.js";
+import { prepareCanvas, useKeyboardCursor, useWidth } from "../list_navigation.js";
 import { formatWeight } from "../number_format.js";
 import { liveAnswer } from "../request.js";
 import { strongest } from "./chosen_token.js";
-import { TextFlow } from "./text_flow.js";
+import { pointer, TextFlow } from "./text_flow.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Tokens } from "../tokens.js" */
@@ -18,22 +18,13 @@ const BOXES = 16; // maximum number of listed tokens that are not patches
 
 /**
  * @typedef {object} Props
- * @property {State} state
- * @property {Source} source
- * @property {Tokens} tokens
- * @property {ChosenToken} chosenToken
- * @property {Axis} axis
- * @property {string} label
  * @property {Float32Array | null} weights of each token of the axis; null: no token is chosen
- * @property {number | null} chosen
- * @property {number | null} other the second token of the selected cell
  * @property {boolean} [isSelf] whether queries and keys are patches of this one image
- * @property {(index: number) => void} choose
  */
 
-/** @param {Props} props */
-export function ImagePane(props) {
-  const { state, source, chosenToken, axis } = props;
+/** @param {Props & Pick<import("./text_flow.js").Props, "state" | "chosenToken" | "axis" | "label" | "chosen" | "other" | "choose"> & {source: Source}} props */
+function ImagePane(props) {
+  const { state, source, chosenToken, axis, weights } = props;
   const question = () => ["image", { call: state.callId.value, axis }];
   const [image] = useState(() => liveAnswer(source, /** @type {any} */ (question)));
   useEffect(() => () => image.end(), []);
@@ -42,38 +33,27 @@ export function ImagePane(props) {
   const [, N, M] = state.call.value.shape;
   if (!answer?.places || answer.places.data.length !== (axis === "keys" ? M : N))
     return html`<p class="quiet">…</p>`;
-  const point = (/** @type {number | null} */ index) => {
-    const now = chosenToken.pointed.peek();
-    if (index === null ? now : now?.axis !== axis || now.index !== index)
-      chosenToken.pointed.value = index === null ? null : { axis, index };
-  };
-  const largestWeight = largest(props.weights, answer);
-  return html`<div class="image-pane"><${Canvas} ...${props} image=${answer} point=${point} largestWeight=${largestWeight} />
-    <div class="figures"><${Boxes} ...${props} image=${answer} point=${point} largestWeight=${largestWeight} />
-      ${props.weights ? html`<${ShadeLegend} weights=${props.weights} image=${answer} largestWeight=${largestWeight} />` : null}
-      <p class="quiet">${description(answer, state.call.value.shape)}</p></div></div>`;
+  const tokens = [...answer.places.data.keys()];
+  const patches = tokens.filter((token) => answer.places.data[token] >= 0);
+  const others = tokens.filter((token) => answer.places.data[token] < 0);
+  const onPatches = patches.map((token) => weights?.[token] || 0); // 0 instead of NaN
+  const largestWeight = onPatches.reduce((a, b) => Math.max(a, b), 0);
+  const shared = { ...props, image: answer, point: pointer(chosenToken, axis), largestWeight };
+  return html`<div class="image-pane"><${Canvas} ...${shared} patches=${patches} />
+    <div class="figures"><${Boxes} ...${shared} others=${others} />
+      ${weights ? html`<${ShadeLegend} sum=${onPatches.reduce((a, b) => a + b, 0)} largestWeight=${largestWeight} />` : null}
+      <p class="quiet">${description(answer, patches.length, N)}</p></div></div>`;
 }
 
-/** The size of the image, its patches, and assumptions about the patches. @param {Answer} image @param {number[]} shape */
-function description(image, shape) {
+/** The size of the image, its patches, and assumptions about the patches. @param {Answer} image @param {number} tokens number of patches @param {number} N number of queries */
+function description(image, tokens, N) {
   const { rows, columns, size, assumed, pixels } = image;
-  const tokens = image.places.data.filter((/** @type {number} */ place) => place >= 0).length;
   const part = tokens < rows * columns ? `, of which ${tokens} in this window` : "";
   const smaller = pixels.shape[0] < size[0] ? ", shown smaller" : "";
   const grid = assumed.startsWith("patches")
     ? assumed
     : `${rows} × ${columns} patches${part}${assumed ? `; ${assumed}` : ""}`;
-  return `${size[0]} × ${size[1]} pixels${smaller}, ${grid}${shape[1] === 1 ? "; one query" : ""}`;
-}
-
-/** The largest weight on a patch. @param {Float32Array | null} weights @param {Answer} image */
-function largest(weights, image) {
-  let result = 0;
-  if (weights)
-    image.places.data.forEach((/** @type {number} */ place, /** @type {number} */ token) => {
-      if (place >= 0 && weights[token] > result) result = weights[token];
-    });
-  return result;
+  return `${size[0]} × ${size[1]} pixels${smaller}, ${grid}${N === 1 ? "; one query" : ""}`;
 }
 
 /** A token of the axis as text: its row and column, or its name. @param {Answer} image @param {number} token its index */
@@ -85,7 +65,7 @@ export function tokenText(image, token) {
 
 /** The image on a canvas. @param {any} props */
 function Canvas(props) {
-  const { state, image, weights, largestWeight, chosen, other, point, choose, label } = props;
+  const { state, image, weights, chosen, other, point, choose, label } = props;
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const width = useWidth(canvas, 0);
   const { rows, columns } = image;
@@ -97,9 +77,8 @@ function Canvas(props) {
   );
   const theme = state.activeTheme.value;
   useLayoutEffect(() => {
-    const marks = { chosen, other, cursor: cursor.value };
-    draw(/** @type {HTMLCanvasElement} */ (canvas.current), image, weights, largestWeight, marks);
-  }, [image, weights, largestWeight, chosen, other, cursor.value, width, theme]);
+    draw(/** @type {HTMLCanvasElement} */ (canvas.current), props, cursor.value);
+  }, [image, weights, chosen, other, cursor.value, width, theme]);
   const tokenAt = (/** @type {MouseEvent} */ event) => {
     const box = /** @type {HTMLElement} */ (canvas.current).getBoundingClientRect();
     const row = Math.floor(((event.clientY - box.top) / box.height) * rows);
@@ -109,12 +88,10 @@ function Canvas(props) {
   };
   const token = cursor.value ?? chosen;
   const target = props.isSelf && weights ? strongest(weights, 1, 0)[0] : null;
-  const text =
-    token === null
-      ? ""
-      : target
-        ? `${tokenText(image, token)}: largest weight on ${tokenText(image, target.index)}, ${formatWeight(target.weight)}`
-        : `${tokenText(image, token)}${weights ? `, ${formatWeight(weights[token])}` : ""}`;
+  const details = target
+    ? `: largest weight on ${tokenText(image, target.index)}, ${formatWeight(target.weight)}`
+    : weights && `, ${formatWeight(weights[token])}`;
+  const text = token === null ? "" : tokenText(image, token) + (details ?? "");
   const ratio = image.size[1] / image.size[0];
   return html`<div class="canvas" style=${`--ratio:${ratio.toFixed(4)}`}><canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="picture"
       aria-label=${`${label}: a picture of ${rows} rows and ${columns} columns of patches. Arrow keys move by patch, Enter selects a patch.`}
@@ -138,29 +115,23 @@ function destination(key, image, now) {
   const { columns, rows } = image;
   const place = Math.max(0, image.places.data[now]);
   const [row, column] = [Math.floor(place / columns), place % columns];
-  /** @type {Record<string, [number, number]>} */
-  const targets = {
-    ArrowLeft: [row, column - 1],
-    ArrowRight: [row, column + 1],
-    ArrowUp: [row - 1, column],
-    ArrowDown: [row + 1, column],
-    Home: [row, 0],
-    End: [row, columns - 1],
-  };
-  if (!targets[key]) return null;
-  const [r, c] = targets[key];
+  const [r, c] =
+    {
+      ArrowLeft: [row, column - 1],
+      ArrowRight: [row, column + 1],
+      ArrowUp: [row - 1, column],
+      ArrowDown: [row + 1, column],
+      Home: [row, 0],
+      End: [row, columns - 1],
+    }[key] ?? [];
+  if (r === undefined) return null;
   const inside = r >= 0 && c >= 0 && r < rows && c < columns;
   return (inside ? tokenOf(image, r * columns + c) : null) ?? now;
 }
 
 /** The tokens that are not patches, with their weights. @param {any} props */
-function Boxes({ image, weights, largestWeight, chosen, other, choose, point }) {
-  /** @type {number[]} */
-  const all = [];
-  image.places.data.forEach((/** @type {number} */ place, /** @type {number} */ token) => {
-    if (place < 0) all.push(token);
-  });
-  if (!all.length) return null;
+function Boxes({ image, others, weights, largestWeight, chosen, other, choose, point }) {
+  if (!others.length) return null;
   const box = (/** @type {number} */ token) => {
     const name = ["apart"];
     if (token === chosen) name.push("mine");
@@ -170,21 +141,17 @@ function Boxes({ image, weights, largestWeight, chosen, other, choose, point }) 
       onPointerEnter=${() => point(token)} onPointerLeave=${() => point(null)} onFocus=${() => point(token)} onBlur=${() => point(null)}>
       <bdi>${tokenText(image, token)}</bdi>${weights ? html` <b>${formatWeight(weights[token])}</b>` : null}</button>`;
   };
-  return html`<div class="boxes" role="group" aria-label="Tokens that are not patches">${all.slice(0, BOXES).map(box)}
-    ${all.length > BOXES ? html`<small>and ${all.length - BOXES} more</small>` : null}</div>`;
+  return html`<div class="boxes" role="group" aria-label="Tokens that are not patches">${others.slice(0, BOXES).map(box)}
+    ${others.length > BOXES ? html`<small>and ${others.length - BOXES} more</small>` : null}</div>`;
 }
 
-/** The legend of the shades. @param {{weights: Float32Array, image: Answer, largestWeight: number}} props */
-function ShadeLegend({ weights, image, largestWeight }) {
-  let sum = 0;
-  image.places.data.forEach((/** @type {number} */ place, /** @type {number} */ token) => {
-    if (place >= 0) sum += weights[token] || 0;
-  });
+/** The legend of the shades. @param {{sum: number, largestWeight: number}} props */
+function ShadeLegend({ sum, largestWeight }) {
   return html`<div class="shades"><span>0</span><i></i><span>${formatWeight(largestWeight)}</span></div>
     <p class="quiet">The opacity is proportional to the weight. Sum over patches: <b data-sum=${sum}>${formatWeight(sum)}</b></p>`;
 }
 
-/** @type {WeakMap<object, Record<string, HTMLCanvasElement>>} */
+/** @type {WeakMap<object, Record<string, OffscreenCanvas>>} */
 const canvases = new WeakMap(); // by the pixels of an answer
 
 /** The image in its colours, or pale, so that shades on it are visible. @param {Answer} image @param {"original" | "light" | "dark"} variant */
@@ -203,35 +170,22 @@ function canvasOf(image, variant) {
       rgba[4 * i + n] = variant === "original" ? value : 0.4 * value + 0.6 * pale;
     rgba[4 * i + 3] = 255;
   }
-  const canvas = document.createElement("canvas");
-  canvas.width = w;
-  canvas.height = h;
+  const canvas = new OffscreenCanvas(w, h);
   canvas.getContext("2d")?.putImageData(new ImageData(rgba, w, h), 0, 0);
   variants[variant] = canvas;
   return canvas;
 }
 
-/** @param {HTMLCanvasElement} canvas @param {Answer} image @param {Float32Array | null} weights @param {number} largestWeight @param {Record<string, number | null>} marks */
-function draw(canvas, image, weights, largestWeight, marks) {
-  const ratio = devicePixelRatio || 1;
-  const [width, height] = [canvas.clientWidth, canvas.clientHeight].map((n) =>
-    Math.round(n * ratio),
-  );
-  const context = canvas.getContext("2d");
-  if (!width || !height || !context) return;
-  canvas.width = width;
-  canvas.height = height;
-  const style = getComputedStyle(canvas);
-  const isDark = style.getPropertyValue("--dark").trim() === "1";
+/** @param {HTMLCanvasElement} canvas @param {any} props of `Canvas` @param {number | null} cursor */
+function draw(canvas, { image, patches, weights, largestWeight, chosen, other }, cursor) {
+  const { context, ink } = prepareCanvas(canvas, canvas.clientWidth, canvas.clientHeight);
+  const { width, height } = canvas;
+  if (!width || !height) return;
+  context.resetTransform(); // the edges of patches are on device pixels
   context.imageSmoothingEnabled = width < 3 * image.pixels.shape[1]; // show the pixels of small images
-  context.drawImage(
-    canvasOf(image, weights ? (isDark ? "dark" : "light") : "original"),
-    0,
-    0,
-    width,
-    height,
-  );
-  const { rows, columns } = image;
+  const pale = ink("dark") === "1" ? "dark" : "light";
+  context.drawImage(canvasOf(image, weights ? pale : "original"), 0, 0, width, height);
+  const { rows, columns, places } = image;
   /** @param {number} place @returns {[number, number, number, number]} */
   const cell = (place) => {
     const [row, column] = [Math.floor(place / columns), place % columns];
@@ -239,46 +193,37 @@ function draw(canvas, image, weights, largestWeight, marks) {
     const [x, y] = [Math.round(column * across), Math.round(row * down)];
     return [x, y, Math.round((column + 1) * across) - x, Math.round((row + 1) * down) - y];
   };
-  const inside = new Set(image.places.data);
-  context.fillStyle = style.getPropertyValue("--ground");
+  const inside = new Set(places.data);
+  context.fillStyle = ink("ground");
   context.globalAlpha = 0.72;
   for (let place = 0; place < rows * columns; place++)
     if (!inside.has(place)) context.fillRect(...cell(place));
   context.globalAlpha = 1;
-  image.places.data.forEach((/** @type {number} */ place, /** @type {number} */ token) => {
-    if (place < 0 || !weights) return;
-    if (weights[token] > 0) {
-      context.fillStyle = `rgba(${SHADE}, ${(OPACITY * weights[token]) / largestWeight})`;
-      context.fillRect(...cell(place));
-    }
-  });
-  for (const [name, dash] of /** @type {[string, number[]][]} */ ([
-    ["other", [4, 3]],
-    ["chosen", []],
-    ["cursor", []],
-  ])) {
-    const token = marks[name];
-    const place = token === null || token === undefined ? -1 : image.places.data[token];
-    if (place >= 0)
-      outline(
-        context,
-        cell(place),
-        ratio,
-        dash,
-        style.getPropertyValue(name === "cursor" ? "--link" : "--mark"),
-      );
+  for (const token of weights ? patches : []) {
+    if (!(weights[token] > 0)) continue;
+    context.fillStyle = `rgba(${SHADE}, ${(OPACITY * weights[token]) / largestWeight})`;
+    context.fillRect(...cell(places.data[token]));
   }
+  /** @param {number | null} token @param {string} colour @param {number[]} dash */
+  const mark = (token, colour, dash) => {
+    const place = token === null ? -1 : places.data[token];
+    if (place >= 0) outline(context, cell(place), ink(colour), dash);
+  };
+  mark(other, "mark", [4, 3]);
+  mark(chosen, "mark", []);
+  mark(cursor, "link", []);
 }
 
-/** Outline a patch with a line that is visible on any image. @param {CanvasRenderingContext2D} context @param {number[]} cell @param {number} ratio @param {number[]} dash @param {string} colour */
-function outline(context, [x, y, w, h], ratio, dash, colour) {
+/** Outline a patch with a line that is visible on any image. @param {CanvasRenderingContext2D} context @param {[number, number, number, number]} cell @param {string} colour @param {number[]} dash */
+function outline(context, cell, colour, dash) {
+  const ratio = devicePixelRatio || 1;
   context.lineWidth = 4 * ratio;
   context.strokeStyle = "#fff";
-  context.strokeRect(x, y, w, h);
+  context.strokeRect(...cell);
   context.lineWidth = 2 * ratio;
   context.strokeStyle = colour;
   context.setLineDash(dash.map((n) => n * ratio));
-  context.strokeRect(x, y, w, h);
+  context.strokeRect(...cell);
   context.setLineDash([]);
 }
 
@@ -290,41 +235,32 @@ export const Mode = ({ state }) =>
 export const hasSingleImage = (state) =>
   state.call.value.kind !== "cross" && state.call.value.pictured?.length === 2;
 
-/**
- * @param {object} props
- * @param {State} props.state @param {Source} props.source @param {Tokens} props.tokens
- * @param {ChosenToken} props.chosenToken @param {string} props.id
- * @param {(query: number) => number | null} props.best the key with the largest weight
- */
+/** @param {{state: State, source: Source, tokens: Tokens, chosenToken: ChosenToken, id: string, best: (query: number) => number | null}} props `best` returns the key with the largest weight */
 export function ImageView({ state, source, tokens, chosenToken, id, best }) {
   const [, N, M] = state.call.value.shape;
-  const cell = state.cell.value;
+  const { query, key } = state.cell.value ?? { query: null, key: null };
   const rowWeights = chosenToken.row?.weights.data ?? null;
   const columnWeights = chosenToken.column?.weights.data ?? null;
   const select = (/** @type {number} */ query, /** @type {number} */ key) =>
     state.selectCell({ query, key }, true);
   const props = { state, source, tokens, chosenToken, promptLength: null, offset: 0, added: null };
-  const chooseQuery = (/** @type {number} */ query) => select(query, best(query) ?? cell?.key ?? 0);
-  const chooseKey = (/** @type {number} */ key) => select(cell?.query ?? 0, key);
+  const chooseQuery = (/** @type {number} */ query) => select(query, best(query) ?? key ?? 0);
+  const chooseKey = (/** @type {number} */ key) => select(query ?? 0, key);
   if (hasSingleImage(state)) {
     const isRow = state.profile.value === "row";
     return html`<${ImagePane} ...${props} axis="keys" isSelf=${true} label="The image" weights=${isRow ? rowWeights : columnWeights}
-      chosen=${cell ? (isRow ? cell.query : cell.key) : null} other=${cell ? (isRow ? cell.key : cell.query) : null}
-      choose=${isRow ? chooseQuery : (/** @type {number} */ key) => select((columnWeights && strongest(columnWeights, 1, 0)[0]?.index) ?? cell?.query ?? 0, key)} />`;
+      chosen=${isRow ? query : key} other=${isRow ? key : query}
+      choose=${isRow ? chooseQuery : (/** @type {number} */ key) => select((columnWeights && strongest(columnWeights, 1, 0)[0]?.index) ?? query ?? 0, key)} />`;
   }
   const part = (/** @type {Axis} */ axis) => {
     const isKeys = axis === "keys";
-    const shared = {
-      axis,
-      label: isKeys ? "keys" : "queries",
-      chosen: cell ? (isKeys ? cell.key : cell.query) : null,
-      choose: isKeys ? chooseKey : chooseQuery,
-    };
+    const [chosen, choose] = isKeys ? [key, chooseKey] : [query, chooseQuery];
+    const shared = { ...props, axis, label: axis, chosen, choose, other: null };
     const isPicture = state.call.value.pictured?.includes(axis);
-    return html`<h3>${shared.label}${isPicture ? ": the image" : ""}</h3>${
+    return html`<h3>${axis}${isPicture ? ": the image" : ""}</h3>${
       isPicture
-        ? html`<${ImagePane} ...${props} ...${shared} weights=${isKeys ? rowWeights : columnWeights} other=${null} />`
-        : html`<${TextFlow} ...${props} ...${shared} role=${state.segments.roleOf(state.call.value, axis)} id=${`${id}-${axis}`} size=${isKeys ? M : N} rowWeights=${isKeys ? rowWeights : null} columnWeights=${isKeys ? null : columnWeights} other=${null} />`
+        ? html`<${ImagePane} ...${shared} weights=${isKeys ? rowWeights : columnWeights} />`
+        : html`<${TextFlow} ...${shared} role=${state.segments.roleOf(state.call.value, axis)} id=${`${id}-${axis}`} size=${isKeys ? M : N} rowWeights=${isKeys ? rowWeights : null} columnWeights=${isKeys ? null : columnWeights} />`
     }`;
   };
   return html`<div class="pair">${part("queries")}${part("keys")}</div>`;

@@ -23,7 +23,7 @@ export class LiveText {
     this.byRecording = new Map();
     this.ended = false;
     this.isPolling = false;
-    if (this.isAvailable) this._follow(this.source.generation?.status());
+    if (this.isAvailable) this._follow(source.generation?.status());
   }
 
   /** Whether this page can continue texts. */
@@ -42,31 +42,15 @@ export class LiveText {
     return this.status.value?.recording === this.state.path.value[0];
   }
 
-  begin(/** @type {string} */ prompt) {
-    return this._send("begin", { prompt });
-  }
-
-  resume() {
-    return this._send("on");
-  }
-
-  stop() {
-    return this._send("stop");
-  }
-
-  choose(/** @type {number} */ index, /** @type {number} */ token) {
-    return this._send("choose", { at: index, token });
+  /** Continue or change the text. @param {"begin" | "on" | "stop" | "choose"} action @param {Record<string, any>} [fields] */
+  send(action, fields = {}) {
+    const options = { ...this.options.peek(), ...fields };
+    return this._follow(this.source.generation?.send(action, options));
   }
 
   /** Stop asking. */
   end() {
     this.ended = true;
-  }
-
-  /** @param {string} action @param {Record<string, any>} [fields] */
-  _send(action, fields = {}) {
-    const options = { ...this.options.peek(), ...fields };
-    return this._follow(this.source.generation?.send(action, options));
   }
 
   /** Apply an answer, then poll while the text grows. @param {Promise<any> | undefined} answer */
@@ -109,11 +93,9 @@ export class LiveText {
       this.status.value = status;
       state.growingRecording.value = status.runs ? recording : null;
       const path = state.path.peek();
+      const call = Math.min(path[2], state.callCount(recording) - 1);
       if (isNew || (previous && previous.recording !== recording))
-        state.choose(
-          [recording, 0, Math.min(path[2], state.callCount(recording) - 1)],
-          state.head.peek(),
-        );
+        state.choose([recording, 0, call], state.head.peek());
       state.setTokenCount(recording, tokens);
     });
   }

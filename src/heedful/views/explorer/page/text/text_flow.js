@@ -15,18 +15,15 @@ export const WINDOW = 700; // tokens that are rendered
 const MARGIN = 40; // tokens on each side of the chosen token that the window must contain
 const SPACED = /^[\p{L}\p{N}[<¿¡([{“‘"'\p{Extended_Pictographic}]/u; // matches tokens that get a space before them, if tokens contain no spaces
 
+const PROMPT_END = html`<span class="ends" key="ends" role="presentation">generated from here</span>`;
+
 /** The probabilities of the tokens after a prompt. @typedef {{prompt: number, chances: Float32Array}} Added */
 
+/** @typedef {{state: State, tokens: Tokens, chosenToken: ChosenToken, axis: Axis, size: number, label: string, id: string, choose: (index: number) => void} & Details} Props */
+
 /**
- * @typedef {object} Props
- * @property {State} state
- * @property {Tokens} tokens
- * @property {ChosenToken} chosenToken
- * @property {Axis} axis
- * @property {number} size number of tokens
+ * @typedef {object} Details
  * @property {import("../segments/segments.js").TextRole | null} role null if the text cannot be marked
- * @property {string} label
- * @property {string} id unique in the document
  * @property {number | null} chosen the chosen token
  * @property {number | null} other the key of the selected cell, if it is in this text
  * @property {Float32Array | null} rowWeights the weight of the current query on each token
@@ -34,8 +31,14 @@ const SPACED = /^[\p{L}\p{N}[<¿¡([{“‘"'\p{Extended_Pictographic}]/u; // ma
  * @property {number} offset the index of the token of query 0
  * @property {Added | null} added the probabilities of generated tokens
  * @property {number | null} promptLength the index of the first generated token, in all passes of a generation
- * @property {(index: number) => void} choose
  */
+
+/** A function that points at a token, or at none for null. @param {ChosenToken} chosenToken @param {Axis} axis */
+export const pointer = (chosenToken, axis) => (/** @type {number | null} */ index) => {
+  const now = chosenToken.pointed.peek();
+  if (index === null ? now : now?.axis !== axis || now.index !== index)
+    chosenToken.pointed.value = index === null ? null : { axis, index };
+};
 
 /** @param {Props} props */
 export function TextFlow(props) {
@@ -57,11 +60,7 @@ export function TextFlow(props) {
     if (chosenSpan && box.current) scrollIntoPage(chosenSpan, box.current);
   }, [chosen, shownStart, Boolean(props.rowWeights)]);
   const [first, end] = isLong ? [shownStart, Math.min(size, shownStart + WINDOW)] : [0, size];
-  const point = (/** @type {number | null} */ index) => {
-    const now = chosenToken.pointed.peek();
-    if (index === null ? now : now?.axis !== axis || now.index !== index)
-      chosenToken.pointed.value = index === null ? null : { axis, index };
-  };
+  const point = pointer(chosenToken, axis);
   const go = (/** @type {number} */ token) => {
     const to = Math.max(0, Math.min(size - 1, token));
     cursorSignal.value = to;
@@ -135,17 +134,11 @@ function tokenSpans(props, first, end, cursor, marking) {
         ? `--share:${share(forward || 0, mostInRow, colours).toFixed(3)};--under:${share(back || 0, mostInColumn, colours).toFixed(3)}`
         : "";
     const style = inside ? `${shade};--lines:${lines(inside)}` : shade;
-    if (props.promptLength === i)
-      spans.push(
-        html`<span class="ends" key="ends" role="presentation">generated from here</span>`,
-      );
+    if (props.promptLength === i) spans.push(PROMPT_END);
     if (areWords && i > first && token && SPACED.test(token.text) && !token.text.startsWith("##"))
       spans.push(" ");
     for (const segment of marks.begins.get(i) ?? []) spans.push(tag(segment, i));
-    const probability =
-      props.added && i >= props.added.prompt
-        ? props.added.chances[i - props.added.prompt]
-        : undefined;
+    const probability = props.added?.chances[i - props.added.prompt]; // undefined in the prompt
     const isGenerated = probability !== undefined;
     const details = [
       ...(inside ?? []).map(({ name }) => `in ${name}`),
@@ -201,10 +194,7 @@ function destination(key, now, size, box) {
   const down = key === "ArrowDown" ? 1 : key === "ArrowUp" ? -1 : 0;
   if (!down || !box) return null;
   const tokens = [...box.querySelectorAll("[data-at]")];
-  const places = tokens.map((token) => {
-    const { left, top } = token.getBoundingClientRect();
-    return { x: left, y: top };
-  });
+  const places = tokens.map((token) => token.getBoundingClientRect());
   const indexOf = (/** @type {Element} */ token) => Number(token.getAttribute("data-at"));
   const current = tokens.findIndex((token) => indexOf(token) === now);
   return current < 0 ? now + down * 10 : indexOf(tokens[nearest(places, current, down)]);
@@ -212,16 +202,14 @@ function destination(key, now, size, box) {
 
 /** Scroll the box's ancestors inside the page until an element of the box is visible. @param {Element} element @param {HTMLElement} box */
 function scrollIntoPage(element, box) {
-  for (
-    let parent = box.parentElement;
-    parent && !parent.matches(".page");
-    parent = parent.parentElement
-  ) {
-    if (parent.scrollHeight <= parent.clientHeight) continue;
+  const { parentElement: parent } = box;
+  if (!parent || parent.matches(".page")) return;
+  if (parent.scrollHeight > parent.clientHeight) {
     const [inner, outer] = [element.getBoundingClientRect(), parent.getBoundingClientRect()];
     if (inner.top < outer.top + 40) parent.scrollTop -= outer.top + 40 - inner.top;
     else if (inner.bottom > outer.bottom - 10) parent.scrollTop += inner.bottom - outer.bottom + 10;
   }
+  scrollIntoPage(element, parent);
 }
 
 /** Controls for the rendered window of a long text. @param {{size: number, first: number, end: number, chosen: number | null, label: string, move: (start: number) => void}} props */

@@ -5,7 +5,7 @@ import { title } from "../heads/scores.js";
 import { html } from "../html.js";
 import { saveCsv } from "../map/save.js";
 import { digits, formatWeight, ordinal } from "../number_format.js";
-import { Token } from "../tokens.js";
+import { Token, textOf } from "../tokens.js";
 import { number } from "../wire.js";
 import { AllHeads } from "./all_heads.js";
 import { CalculationSteps, calculationRows, LargestWeights, Products } from "./calculation.js";
@@ -47,7 +47,7 @@ const isCurrent = ({ request }, cell, state) =>
   request.query === cell.query &&
   request.key === cell.key &&
   request.head === state.head.value &&
-  request.call === state.callId.value;
+  textOf(request.call) === textOf(state.callId.value); // a row stays the same while a text grows
 
 /** @param {Props} props */
 function WeightDetails({ answer, state, tokens, cell }) {
