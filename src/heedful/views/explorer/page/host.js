@@ -43,14 +43,14 @@ export function systemTheme() {
   };
 }
 
-/** The host of a page that fills a browser window. @returns {Host} */
-export function windowHost() {
+/** The host of a page that fills a browser window. @param {string} [view] the state without an address @returns {Host} */
+export function windowHost(view = "") {
   const hash = () => location.hash.slice(1);
   return {
     keys: document,
     wheel: true,
     address: {
-      read: hash,
+      read: () => hash() || view,
       write(text, isStep) {
         if (isStep && hash()) history.pushState(null, "", `#${text}`);
         else history.replaceState(null, "", `#${text}`);

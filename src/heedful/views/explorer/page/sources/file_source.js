@@ -253,5 +253,8 @@ function short(bound) {
 const source = new FileSource(await parts());
 const element = /** @type {HTMLElement} */ (document.getElementById("heedful"));
 Object.assign(element, { source }); // for questions from the browser's console
-const host = window.parent === window ? windowHost() : frameHost(element.dataset.view ?? "");
+const host =
+  window.parent === window
+    ? windowHost(element.dataset.view)
+    : frameHost(element.dataset.view ?? "");
 mount(element, source, host);

@@ -49,8 +49,10 @@ export function AllHeads({ state, liveAnswer }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const wide = useWidth(box, 280);
   state.activeTheme.value; // read here, so that a change of the theme redraws
+  const { request, heads: all = [] } = liveAnswer.value ?? {};
+  const isCurrent = String(request?.path) === String(state.path.value.slice(0, 2)); // of this text
   /** @type {HeadWeight[]} */
-  const heads = liveAnswer.value?.heads ?? [];
+  const heads = isCurrent ? all : [];
   const rows = [...new Set(heads.map(({ call }) => call))];
   const columns = [...new Set(heads.map(({ head }) => head))].sort((a, b) => a - b);
   const size = Math.min(LARGEST, (wide - GUTTER) / Math.max(1, columns.length));
