@@ -137,7 +137,7 @@ function Page({ state, source, host }) {
     html`<${MapPane} key=${key} state=${state} host=${host} tokens=${tokens} ...${{ source, scale, ...props }} onPainter=${(/** @type {any} */ painter) => (slot.value = painter)} />`;
   return html`<div class="heedful"><div ref=${page} class=${`page tab-${state.tab.value} pane-${state.pane.value} ${paneClasses(state)} ${state.largeHeads.value ? "large-heads" : ""} ${state.activeTheme.value}`} style=${paneStyle(state)}>
     <div class="above"><${Toolbar} state=${state} source=${source} host=${host} tokens=${tokens} liveText=${liveText} painter=${first} painters=${painters} help=${() => setHelpOpen(true)} />
-      <${TrainingSteps} state=${state} />
+      <${TrainingSteps} state=${state} source=${source} />
       <${Generation} state=${state} liveText=${liveText} tokens=${tokens} /></div>
     <nav class="tabs" aria-label="Parts of the page">${TABS.map((tab) => html`<button data-tab=${tab} aria-pressed=${state.tab.value === tab} onClick=${() => state.openTab(tab)}>${tab === "text" && state.call.value.pictured?.length ? "picture" : tab}</button>`)}</nav>
     <div class="part heads-part" data-part="heads"><${HeadsPane} state=${state} heads=${heads} /></div>

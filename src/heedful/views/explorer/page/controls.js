@@ -21,7 +21,7 @@ export function Menu({ label, children, title, kind = "", shortcut }) {
   }, []);
   const toggled = (/** @type {any} */ event) => {
     const open = event.newState === "open";
-    if (open) placeBox(box.current, button.current);
+    if (open) placeBox(box.current, button.current, kind === "over-map");
     setOpen(open);
   };
   return html`<span class="menu"><button type="button" ref=${button} aria-haspopup="dialog" aria-expanded=${isOpen} title=${title} aria-keyshortcuts=${shortcut}>${label}<span aria-hidden="true"> ▾</span></button>
@@ -29,12 +29,21 @@ export function Menu({ label, children, title, kind = "", shortcut }) {
 }
 
 /** Place a box under its button, inside the window. */
-function placeBox(/** @type {HTMLElement | null} */ box, /** @type {HTMLElement | null} */ button) {
+function placeBox(
+  /** @type {HTMLElement | null} */ box,
+  /** @type {HTMLElement | null} */ button,
+  isOverMap = false,
+) {
   if (!box || !button) return;
   box.style.right = "auto";
   placeBelow(box, button);
   requestAnimationFrame(() => {
     placeBelow(box, button);
+    const map = button.closest(".page")?.querySelector('[data-part="map"]');
+    if (isOverMap && map) {
+      const left = map.getBoundingClientRect().right - box.offsetWidth - 8; // beside the weight
+      box.style.left = `${Math.max(8, Math.min(Number.parseFloat(box.style.left), left))}px`;
+    }
     if (box.matches(":focus-within")) return; // the user has already moved the focus here
     /** @type {HTMLElement | null} */ (box.querySelector("button, input, select"))?.focus();
   });

@@ -35,7 +35,7 @@ export function Toolbar({ state, source, host, tokens, liveText, painter, painte
     <div class="tools">
       ${state.about.written ? null : html`<${NewText} state=${state} source=${source} />`}
       <${Find} state=${state} source=${source} painter=${painter} />
-      <${Menu} label="Strongest" shortcut="s" title="The strongest weights in view">${mapPainter ? html`<${Strongest} state=${state} source=${source} painter=${mapPainter} tokens=${tokens} />` : null}<//>
+      <${Menu} label="Strongest" kind="over-map" shortcut="s" title="The strongest weights in view">${mapPainter ? html`<${Strongest} state=${state} source=${source} painter=${mapPainter} tokens=${tokens} />` : null}<//>
       <${Beside} state=${state} />
       <button class="segments" aria-pressed=${state.pane.value === "segments"} aria-keyshortcuts="m" title="Mark segments of the text, and see how they attend to each other" onClick=${() => (state.pane.value = state.pane.value === "segments" ? "weight" : "segments")}>Segments</button>
       <${Menu} label="View" shortcut="v"><${ViewOptions} state=${state} /><//>

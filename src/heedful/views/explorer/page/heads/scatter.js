@@ -2,6 +2,7 @@
 import { Term } from "../glossary.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { prepareCanvas, useKeyboardCursor, useWidth } from "../list_navigation.js";
+import { plural } from "../number_format.js";
 import { choose, isChosen } from "./grid.js";
 import { headText, isSame, KINDS, SCORES, UNBOUNDED } from "./scores.js";
 
@@ -69,7 +70,7 @@ export function Scatter({ state, entries, complete, point, id }) {
         }}></canvas>
       <span class="hidden" role="option" id=${id} aria-selected=${now ? isChosen(now, state) : false}>${now ? `${headText(now, names[0])}, ${names[1]} ${now.values[names[1]].toFixed(2)}` : "no head"}</span>
     </div>
-    ${missing && complete ? html`<p class="quiet">${missing.toLocaleString("en")} heads have no ${Term(names.find((name) => entries.some((entry) => !Number.isFinite(entry.values[name]))) ?? "")} score.</p>` : null}</div>`;
+    ${missing && complete ? html`<p class="quiet">${plural(missing, "head has", "heads have")} no ${Term(names.find((name) => entries.some((entry) => !Number.isFinite(entry.values[name]))) ?? "")} score.</p>` : null}</div>`;
 }
 
 /** The pixel of a score. @param {Axis} axis @param {number} value */

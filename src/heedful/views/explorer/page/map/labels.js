@@ -53,17 +53,22 @@ function along(axis, place, name, marked, measure, room) {
   const label = (index, hasName, kind) => {
     const full = hasName ? name(axis, index) : null;
     const available = room - GAP - numberWidth - 16;
+    const isWide = !isRow && full && measure(full, size) + 6 <= place.scale;
     return {
       axis,
       index,
       kind,
       name:
-        full === undefined ? "…" : full === null ? "" : truncate(full, available, measure, size),
+        full === undefined
+          ? "…"
+          : full === null
+            ? ""
+            : truncate(full, isWide ? place.scale : available, measure, size),
       number: count(index),
       size,
       x: isRow ? across - GAP : middle(index),
       y: isRow ? middle(index) : across - GAP,
-      isTurned: !isRow && (hasName || kind !== ""),
+      isTurned: !isRow && !isWide && (hasName || kind !== ""),
     };
   };
   const special = /** @type {const} */ (["highlighted", "chosen"])
@@ -124,7 +129,13 @@ export function drawLabels(context, labels, ink, measure) {
     const number = measure(label.number, NUMBER);
     const name = label.name ? measure(label.name, label.size) : 0;
     const gap = label.name ? 5 : 0;
-    if (label.kind) {
+    const isCentred = label.axis === "keys" && !label.isTurned;
+    if (label.kind && isCentred) {
+      context.fillStyle = label.kind === "highlighted" ? ink.highlight : ink.mark;
+      context.beginPath();
+      context.roundRect(-name / 2 - 3, -2 * label.size - 4, name + 6, 2 * label.size + 6, 3);
+      context.fill();
+    } else if (label.kind) {
       const wide = (label.name ? Math.max(number, numbers) : number) + gap + name + 8;
       context.fillStyle = label.kind === "highlighted" ? ink.highlight : ink.mark;
       context.beginPath();
@@ -134,9 +145,12 @@ export function drawLabels(context, labels, ink, measure) {
     }
     context.font = font(NUMBER);
     context.fillStyle = label.kind ? ink.ground : label.name ? ink.quiet : ink.text;
-    if (label.axis === "keys" && !label.isTurned) {
+    if (isCentred) {
       context.textAlign = "center";
-      context.fillText(label.number, 0, -5);
+      context.fillText(label.number, 0, label.name ? -label.size - 5 : -5);
+      context.font = font(label.size);
+      context.fillStyle = label.kind ? ink.ground : ink.text;
+      context.fillText(label.name, 0, -5);
     } else {
       context.textAlign = toLeft ? "right" : "left";
       context.fillText(label.number, 0, 0);

@@ -4,11 +4,13 @@ import { html, useRef } from "../html.js";
 /** @import { State } from "../state.js" */
 /** @import { Segment, TextRole } from "./segments.js" */
 
+const MOVED = 5; // pixels of a drag inside a token that select it
 const EDGE = 18; // pixels at the edge of a box in which dragging scrolls it
 
 /** The event handlers with which a text can be marked; inactive unless the segment pane is open. @param {State} state @param {TextRole | null} role of the text; null: it cannot be marked @param {(event: Event) => number | null} tokenOf returns the token under the pointer */
 export function useMarking(state, role, tokenOf) {
   const from = useRef(/** @type {number | null} */ (null));
+  const startX = useRef(0);
   const { selection } = state.segments;
   const isActive = state.pane.value === "segments" && role !== null;
   const current = selection.value?.role === role ? selection.value : null;
@@ -21,15 +23,21 @@ export function useMarking(state, role, tokenOf) {
     select(from.current, token);
   };
   const drag = {
+    onDblClick: (/** @type {MouseEvent} */ event) => {
+      const token = tokenOf(event);
+      if (token !== null) select(token, token);
+    },
     onPointerDown: (/** @type {PointerEvent} */ event) => {
       if (event.pointerType === "touch" || event.button || event.shiftKey) return;
       from.current = tokenOf(event);
+      startX.current = event.clientX;
       selection.value = null;
     },
     onPointerMove: (/** @type {PointerEvent} */ event) => {
       const token = tokenOf(event);
       if (!(event.buttons & 1) || event.pointerType === "touch" || from.current === null) return;
-      const isMoved = token !== from.current || selection.peek();
+      const isDragged = Math.abs(event.clientX - startX.current) > MOVED;
+      const isMoved = token !== from.current || selection.peek() || isDragged;
       if (token !== null && isMoved) select(from.current, token);
       scroll(event);
     },
