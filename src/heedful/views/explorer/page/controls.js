@@ -41,8 +41,8 @@ function placeBox(
     placeBelow(box, button);
     const map = button.closest(".page")?.querySelector('[data-part="map"]');
     if (isOverMap && map) {
-      const left = map.getBoundingClientRect().right - box.offsetWidth - 8; // beside the weight
-      box.style.left = `${Math.max(8, Math.min(Number.parseFloat(box.style.left), left))}px`;
+      const right = document.documentElement.clientWidth - map.getBoundingClientRect().right;
+      Object.assign(box.style, { left: "auto", right: `${right + 8}px` }); // beside the weight
     }
     if (box.matches(":focus-within")) return; // the user has already moved the focus here
     /** @type {HTMLElement | null} */ (box.querySelector("button, input, select"))?.focus();

@@ -49,11 +49,16 @@ function along(axis, place, name, marked, measure, room) {
   const { step, isNamed } = stepOf(axis, place.scale);
   const numberWidth = measure(count(Math.max(0, Math.ceil(end) - 1)), NUMBER);
   const middle = (/** @type {number} */ index) => start + (index + 0.5 - first) * place.scale;
+  const visible = Array.from(
+    { length: isRow || !isNamed ? 0 : Math.max(0, Math.ceil(end) - Math.ceil(first - 0.5)) },
+    (_, i) => name(axis, Math.ceil(first - 0.5) + i),
+  );
+  const isWide =
+    visible.length > 0 && visible.every((full) => full && measure(full, size) + 6 <= place.scale);
   /** @param {number} index @param {boolean} hasName @param {"" | "chosen" | "highlighted"} kind */
   const label = (index, hasName, kind) => {
     const full = hasName ? name(axis, index) : null;
     const available = room - GAP - numberWidth - 16;
-    const isWide = !isRow && full && measure(full, size) + 6 <= place.scale;
     return {
       axis,
       index,
