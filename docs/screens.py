@@ -161,7 +161,11 @@ def pictures(camera, recorded, file):
     camera.take("weight", view(BERT, in_story), size=(1360, 1100), part="This weight")
     camera.take("text", view(BERT, in_story), part="The text")
     camera.take("lines", view(BERT, in_story), buttons=["lines"])
+    camera.take("large-heads", view(BERT, in_story), buttons=["Heads in the middle of the page"])
     camera.take("beside", view(DEMO, in_code, beside=f"{DEMO}.0.{induction[0]}.{induction[1]}"))
+    other = {"beside": f"{BERT}.0.1.2", "difference": 1}
+    camera.take("difference", view(BERT, in_story, **other), size=(1920, 1000))
+    camera.take("half-size", view(BERT, in_story), size=(680, 430))
     camera.take("phone", view(BERT, in_story), size=PHONE)
     camera.take("phone-weight", view(BERT, in_story, tab="weight"), size=PHONE)
     camera.take("file", view(0, in_story), page=file)

@@ -119,7 +119,7 @@ def test_numbers_and_steps_by_keyboard_and_browser_history(shown, variants):
 def test_an_address_opens_a_step_a_sentence_and_a_number(shown, variants):
     page = shown(variants, "walk=causal&step=weights&text=tea+or+tea&cell=2,1&theme=dark")
     assert title(page) == "weights"
-    assert "weights: tea → or" in pane(page).inner_text()
+    assert "weights: tea₂ → or" in pane(page).inner_text()
     weights = explain("tea or tea", "causal").stage("weights").numbers()
     assert is_rounded(numbers(page, "weights")[2][1], float(weights[2, 1]))
     page = shown(variants, "walk=none&step=99&cell=7,x&head=5&text=")

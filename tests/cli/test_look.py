@@ -17,6 +17,7 @@ from command_checks import misused, refused
 import heedful
 from heedful.models import GPT, GPTConfig
 from heedful.views.explorer import one_file, server
+from heedful.views.explorer.handlers import Handlers
 from heedful.views.explorer.wire import unpacked
 
 
@@ -56,7 +57,7 @@ def test_wrong_usage_suggests_a_command(recorded, cli, tmp_path):
     misused(cli("look", recorded, "--cut"), "whose text is fixed")
     misused(cli("look", recorded, "--limit", "3"), "--limit needs --html")
     misused(cli("look", recorded, "--overwrite"), "--overwrite needs --html")
-    misused(cli("look", "model", "two", "texts"), "one text in quotes")
+    refused(cli("look", "model", "two", "texts"), "model")
     misused(cli("look", recorded, tmp_path), "give recordings")
     misused(cli("look", recorded, "--layers", "a"), "list such as")
 
@@ -95,6 +96,25 @@ def test_a_model_with_a_text_and_recordings_of_one_name(night, recorded, cli, tm
     assert f"{recorded}, {other} · heedful" in page.read_text("utf-8")
 
 
+def test_two_models_on_one_text(night, cli, monkeypatch, tmp_path):
+    """Each model reads the text, and texts that are typed into the page."""
+    served = []
+    monkeypatch.setattr(
+        server, "serve", lambda texts, ready, **options: served.append((texts, options))
+    )
+    other = shutil.copytree(night, tmp_path / "other")
+    assert cli("look", night, other, "night")[0] == 0
+    [(texts, options)] = served
+    assert texts.names == list(options["models"]) == [Path(night).name, "other"]
+    first, second = (texts.call(n, 0, 0) for n in (0, 1))
+    torch.testing.assert_close(first.weights(), second.weights())
+    explorer = server.Explorer(Handlers(texts), 1, options["models"])
+    explorer._add_recording(["day"])
+    assert texts.names[2:] == [f"day · {name}" for name in options["models"]]
+    assert texts.about()[2]["typed"] == ["day"]
+    explorer.worker.shutdown()
+
+
 def test_a_model_that_continues_texts(night, recorded, cli, monkeypatch):
     """--generate works with and without a prompt, and refuses options that do not fit."""
     served = []
@@ -102,8 +122,8 @@ def test_a_model_that_continues_texts(night, recorded, cli, monkeypatch):
     for prompt, tokens in ((["night and day"], 3), ([], 1)):
         assert cli("look", night, *prompt, "--generate", "--heads", "1")[0] == 0
         assert unpacked(served[-1]["generation"].status())[0]["tokens"] == tokens
-    misused(cli("look", recorded, "--generate"), "needs a model")
-    misused(cli("look", night, "a", "b", "--generate"), "one text")
+    misused(cli("look", recorded, "--generate"), "needs one model")
+    misused(cli("look", night, "a", "b", "--generate"), "one model")
     misused(cli("look", night, "a", "--generate", "--html", "x.html"), "--html", "--generate")
     misused(cli("look", night, "a", "--generate", "--second", "b"), "--second")
     refused(cli("look", night, "night", "--generate", "--heads", "9"), "head 9")
@@ -125,8 +145,9 @@ def test_the_address_is_printed_and_a_browser_gets_a_file(
             raise opens
         return opens
 
-    def serve(texts, ready, *, port, lifetime, model, generation):
-        assert model is generation is None
+    def serve(texts, ready, *, port, lifetime, models, generation):
+        assert not models
+        assert generation is None
         assert lifetime == float("inf")  # standard input is no terminal
         uses = []
 
