@@ -48,7 +48,7 @@ class Configuration:
     ...     minutes: int = setting(3, "Minutes to steep.", low=1, high=10)
     >>> Tea(minutes=0)
     Traceback (most recent call last):
-    heedful.errors.ArgumentError: minutes = 0; expected at least 1 and at most 10; Minutes to steep.
+    heedful.errors.ArgumentError: minutes = 0; expected at least 1 and at most 10
     """
 
     def __post_init__(self) -> None:

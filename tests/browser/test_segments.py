@@ -12,6 +12,8 @@ from heedful.views.explorer.catalogue import Catalogue
 WHO = "Attention between segments"
 MARKS = "begin:0-3,8-9;middle:4-7"
 
+SECOND = "loo"  # the first words of the second segment, its name
+
 
 def table(page):
     """The names of the columns, and the name and shares of each row."""
@@ -74,7 +76,7 @@ def test_marking_by_mouse_and_keyboard_gives_the_librarys_shares(explorer, place
     for key in ["ArrowRight"] * 6 + ["Shift+ArrowRight"] * 3 + ["Enter"]:
         text.press(key)
     who.get_by_role("table").wait_for()
-    parts = {"begin": slice(0, 5), "segment 2": slice(6, 10)}
+    parts = {"begin": slice(0, 5), SECOND: slice(6, 10)}
     page.soon(lambda: check(page, call, parts, 2))
     who.get_by_role("button", name="layer’s mean").click()
     page.soon(lambda: check(page, call, parts, None))
@@ -88,13 +90,14 @@ def test_marking_by_mouse_and_keyboard_gives_the_librarys_shares(explorer, place
     parts["begin"] = [*range(5), 12, 13]
     page.soon(lambda: check(page, call, parts, 2))
     assert re.search(r"rest\s+6 tokens", who.inner_text())
-    page.soon(lambda: compare(marks_in(page), "begin:0-5,12-14;segment%202:6-10"))
+    page.soon(lambda: compare(marks_in(page), f"begin:0-5,12-14;{SECOND}:6-10"))
     # heads sorted by one pair: every head of both layers, the highest share first
-    who.get_by_label("From segment").select_option("segment 2")
+    who.get_by_label("From segment").select_option(SECOND)
     who.get_by_label("To segment").select_option("begin")
+    who.get_by_role("button", name="highest").click()
     page.soon(lambda: check_sorted(who, [places("causal", layer=n)[1] for n in (0, 1)], parts))
     # delete one segment, then all
-    who.get_by_role("button", name="Delete segment 2").click()
+    who.get_by_role("button", name=f"Delete {SECOND}").click()
     page.soon(lambda: check(page, call, {"begin": parts["begin"]}, 2))
     who.get_by_role("button", name="Delete begin").click()
     assert who.get_by_role("table").count() == 0
@@ -111,7 +114,7 @@ def check_sorted(who, calls, parts):
         (row.share, f"layer {row.layer}, head {row.head}")
         for call in calls
         for row in call.segments(parts)
-        if (row.from_, row.to) == ("segment 2", "begin")
+        if (row.from_, row.to) == (SECOND, "begin")
     )
     words = [line.split("\n") for line in shown]
     assert [f"{line[0]}, {line[1]}" for line in words] == [name for _, name in reversed(true)]

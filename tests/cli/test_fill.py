@@ -136,7 +136,7 @@ def test_the_maps_of_transformers(texts, checkpoint, cli, tmp_path, drawn):
     assert len(recording[0].tokens) == len(ids)
     rows = json.loads(cli("heads", *reads, "--json")[1])
     entropy = torch.special.entr(torch.cat(maps)).sum(-1).mean(-1).flatten().tolist()
-    assert [row["entropy"] for row in rows] == pytest.approx(entropy, abs=1e-5)
+    assert [row["entropy"] for row in rows] == pytest.approx(entropy, abs=5e-5)
     path = tmp_path / "pair.png"
     assert cli("plot", *reads, "--layers", 0, "--out", path)[:2] == (0, f"{path}\n")
     [([block], _)] = drawn

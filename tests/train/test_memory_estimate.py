@@ -126,7 +126,7 @@ def test_the_estimate_is_near_what_a_run_takes(case, optimizer):
         ("model", {"width": 10**9}, "--width"),
         ("text", {"vocabulary": 10**12}, "--vocabulary"),
         ("train", {"batch": 10**12}, "--batch"),
-        ("train", {"seed": 10**30}, "Seed"),
+        ("train", {"seed": 10**30}, "seed = "),
     ],
 )
 def test_impossible_sizes_are_refused_before_any_work(section, changes, remedy, tmp_path):

@@ -57,7 +57,7 @@ def walk_data(walk: Explanation, stages: Sequence[Stage]) -> dict[str, Any]:
     order = {id(stage): n for n, section in enumerate(walk.sections) for stage in section.stages}
     return {
         **summary(walk),
-        "asked": walk.predicted,
+        "heading": walk.predicted,
         "missing": walk.missing,
         "vocabulary": len(walk.vocabulary),
         "answers": [_answer(walk, answer) for answer in walk.answers],
@@ -236,7 +236,7 @@ def as_data(walk: Explanation, places: Sequence[int] = ()) -> dict[str, Any]:
         place = walk.row
         data["query"] = {"token": walk.tokens[place], "place": place, "places": list(places)}
     if walk.vocabulary:
-        data |= {"asked": walk.predicted, "missing": walk.missing}
+        data |= {"heading": walk.predicted, "missing": walk.missing}
         data["answers"] = [_answer(walk, answer) for answer in walk.answers]
     data |= {"groups": [], "steps": []}
     for number, section in enumerate(walk.sections):

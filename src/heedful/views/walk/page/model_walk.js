@@ -23,7 +23,7 @@ export function modelWalk(data, initial) {
     const shown = all.slice(0, data.most);
     const tokens = shown.map((id) => data.pieces[id]);
     const walk = walkOf(data, { tokens, memory: [], ids: shown });
-    const { section, sections, asked, pieces } = data;
+    const { section, sections, heading, pieces } = data;
     const answer = lastAnswer(walk.stages, shown.length - 1, pieces);
     walk.stages.forEach((stage, i) => {
       if (stage.axes[1] === "vocabulary") showLikeliest(stage, answer);
@@ -35,7 +35,7 @@ export function modelWalk(data, initial) {
     return {
       ...walk,
       cut: [cutAt(data.most, all.length, "tokens"), left],
-      steps: steps(walk.stages, section, sections, [answer], asked, tokens),
+      steps: steps(walk.stages, section, sections, [answer], heading, tokens),
     };
   };
 }

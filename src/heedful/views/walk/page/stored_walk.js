@@ -8,8 +8,8 @@ export function readWalk(data) {
   /** @type {Stage[]} */
   const stages = data.stages.map((entry, i) => readStage(entry, data, i));
   connect(stages, data.stages);
-  const { section, sections, answers, asked, tokens } = data;
-  const list = steps(stages, section, sections, answers, asked, tokens);
+  const { section, sections, answers, heading, tokens } = data;
+  const list = steps(stages, section, sections, answers, heading, tokens);
   return { ...data, stages, steps: list, cut: [] };
 }
 

@@ -27,7 +27,7 @@ export function valueWeighted(source) {
     const several = String(heads ?? "").split(",");
     if (heads !== undefined && several.length > 1) {
       const lines = await Promise.all(
-        several.map((one) => ask(question, { ...fields, heads: one }, signal)),
+        several.map((each) => ask(question, { ...fields, heads: each }, signal)),
       );
       const mean = lines[0].weights.data.map((/** @type {number} */ _, /** @type {number} */ i) =>
         lines.reduce((sum, { weights }) => sum + weights.data[i] / lines.length, 0),
