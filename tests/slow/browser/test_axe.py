@@ -17,7 +17,6 @@ def test_axe_finds_nothing_serious(opened, served, filed, host, scheme, size):
     address = served.address if host == "served" else filed
     view = opened(address, served.origin, viewport=size, color_scheme=scheme)
     page = view.page
-    # the map, or the heads: on a phone the cards of the first visit open these tabs
     page.locator("[role=application], [role=listbox]").first.wait_for(state="attached")
     view.show(call="0.0.0", head=1, cell="9,4", pinned=1)
     page.wait_for_timeout(300)

@@ -91,7 +91,6 @@ def weight(cell):
 def test_two_pages_in_one_notebook(cells):
     page, kernel, shown = cells
     first, second = (page.locator(f"#{name}") for name in shown)
-    first.get_by_role("button", name="skip").click()
     code, text = weight(first)  # the example of the first visit
     true = eval(code, {"recording": shown["first"]})
     assert as_shown(text.split("\n")[0], float(true))

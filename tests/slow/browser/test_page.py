@@ -182,6 +182,7 @@ def test_the_address_restores_the_view(explorer, opened, served, places):
     explorer.page.wait_for_timeout(400)
     address = explorer.page.evaluate("location.hash")
     other = opened(served.address, served.origin)
+    other.region.locator("[data-weight]").wait_for()  # the session is stored
     other.page.goto(f"{served.origin}/{address}")
     other.page.reload()
     other.wait_for_weight(1, 700, 650)
