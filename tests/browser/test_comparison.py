@@ -122,3 +122,23 @@ def test_stars_stand_in_the_address_and_in_python(explorer, places):
     explorer.page.wait_for_url("**stars=1.1**")
     explorer.page.get_by_role("button", name="Star this head").click()
     assert not heads.locator("code").count()
+
+
+def test_a_pronoun_takes_one_click_and_a_difference_of_texts_two(opened, served, places):
+    page = opened(served.address, served.origin)
+    where, call = places("causal")
+    page.show(call=where, head=0, cell="9,4", pinned=1)
+    page.page.evaluate("clicks = 0; addEventListener('click', () => clicks++, true)")
+    page.page.get_by_role("option", name=re.compile(r", 7\b")).first.click()
+    page.region.locator(".all-heads li").first.wait_for()
+    assert page.page.evaluate("clicks") == 1
+    other, second = places("windowed")
+    text = page.page.get_by_role("combobox", name="Text").first
+    text.select_option(".".join(other.split(".")[:2]))  # two further clicks for a person
+    page.page.get_by_role("button", name="Beside").click()
+    page.page.get_by_role("button", name="Difference").click()
+    page.page.get_by_role("figure", name="The difference").wait_for()
+    assert page.page.evaluate("clicks") == 3
+    page.cell(other, 0, 9, 4, beside=f"{where}.0", difference=1)
+    true = float(call.weights(0)[9, 4] - second.weights(0)[9, 4])
+    agrees(page, lambda: readout(page, "The difference"), true)
