@@ -98,7 +98,7 @@ class Generation:
         """The name of the model, and the options with their defaults and help texts."""
         options = dataclasses.fields(GenerationOptions)
         sentences = {option.name: option.metadata["sentence"] for option in options}
-        first = {"tokens": sentences.pop("tokens")}
+        first = {name: sentences[name] for name in ("tokens", "temperature")}
         return {
             "model": self._loaded.directory.name, "wishes": GenerationOptions().to_dict(),
             "says": first | sentences,
