@@ -105,7 +105,8 @@ class Camera:
             )  # fmt: skip
             tab = context.new_page()
             if page is None:
-                tab.goto(address := self.new_address())  # stores the session
+                tab.goto(address := self.new_address())
+                tab.get_by_text("proved").first.wait_for()  # the session is stored
             tab.goto(f"{page or address.partition('?')[0]}#{urlencode(parameters, safe=',.')}")
             tab.reload()
             tab.get_by_text("proved").first.wait_for()
