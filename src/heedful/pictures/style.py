@@ -118,14 +118,10 @@ def square_root_marks(highest: float) -> list[float]:
     [0.0, 0.02, 0.1, 0.2, 0.5, 1.0]
     """
     marks = [0.0]
-    for power in range(-9, 1):
-        for digit in (1, 2, 5):
-            mark = digit * 10.0**power
-            if (
-                mark <= highest * 1.001
-                and math.sqrt(mark / highest) - math.sqrt(marks[-1] / highest) >= 0.12
-            ):
-                marks.append(round(mark, 10))
+    for mark in (digit * 10.0**power for power in range(-9, 1) for digit in (1, 2, 5)):
+        gap = math.sqrt(mark / highest) - math.sqrt(marks[-1] / highest)
+        if mark <= highest * 1.001 and gap >= 0.12:
+            marks.append(round(mark, 10))
     return marks
 
 

@@ -82,15 +82,9 @@ def running_mean(values: np.ndarray) -> np.ndarray:
     >>> running_mean(np.arange(20.0))[[3, 9, 10, 19]].tolist()
     [3.0, 9.0, 9.5, 18.5]
     """
-    number = np.arange(1, len(values) + 1)
-    start = np.array([n - averaging_window(n) for n in number.tolist()], dtype=int)
-    finite = np.isfinite(values)
-    total, count = (
-        np.concatenate([[0], np.cumsum(v)]) for v in (np.where(finite, values, 0), finite)
-    )
-    count = count[number] - count[start]
-    total = total[number] - total[start]
-    return np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
+    windows = (values[n - averaging_window(n) : n] for n in range(1, len(values) + 1))
+    finite = (window[np.isfinite(window)] for window in windows)
+    return np.array([part.mean() if len(part) else np.nan for part in finite])
 
 
 def draw_losses(ax: Axes, losses: Losses) -> list[tuple[float, str, str]]:

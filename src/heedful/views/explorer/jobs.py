@@ -83,7 +83,9 @@ class Job(ABC):
             except StopIteration:
                 self.fraction_done, self.is_complete = 1.0, True
             except BaseException as error:
-                self.error = _message(error)
+                described = as_heedful_error(error)
+                prefix = "not computed: " if isinstance(described, FaultError) else ""
+                self.error = f"{prefix}{described}"
                 raise
         return self.is_complete
 
@@ -141,14 +143,6 @@ class Background:
         if is_over:
             waiting.remove(job)
         return True
-
-
-def _message(error: BaseException) -> str:
-    """Describe an error in one line."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"not computed: {error.strerror}"
-    error = as_heedful_error(error)
-    return f"not computed: {error}" if isinstance(error, FaultError) else str(error)
 
 
 def no_work(may_continue: Callable[[], bool]) -> bool:
