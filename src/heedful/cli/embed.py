@@ -297,13 +297,11 @@ def _show_table(screen: Console, vectors: WordVectors) -> None:
         screen.print("\nCompare words with --similar, --between or --analogy; draw with --picture.")
         return
     names = [visible(word) for word in vectors.words]
-    rows = [
-        (
-            fit(name, LABEL).strip(),
-            *("–" if math.isnan(value) else f"{value:.4f}" for value in line),
-        )
-        for name, line in zip(names, _similarities(vectors), strict=True)
-    ]
+    numbers = (
+        ["–" if math.isnan(value) else f"{value:.4f}" for value in line]
+        for line in _similarities(vectors)
+    )
+    rows = [(fit(name, LABEL).strip(), *line) for name, line in zip(names, numbers, strict=True)]
     screen.print("\ncosine similarity", style="bold")
     header = [fit(name, LABEL // 2).strip() for name in names]
     screen.print(table(["", *header], rows, numbers=range(1, len(names) + 1)))
