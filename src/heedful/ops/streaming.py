@@ -12,10 +12,10 @@ from torch import Tensor
 from heedful.errors import ArgumentError
 from heedful.ops.arguments import Arguments, check
 from heedful.ops.dispatch import attend
-from heedful.ops.indexing import ALL, Shape
+from heedful.ops.indexing import ALL
 from heedful.ops.inputs import AttentionInputs
 from heedful.ops.mask_base import parts_of
-from heedful.ops.masks import Combined, Dense, KeyRanges, Mask, Padding
+from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Padding, Window
 from heedful.ops.numpy_arrays import ARGUMENTS, takes_arrays
 from heedful.ops.sdpa import four_axes
 from heedful.ops.statistics import (
@@ -30,6 +30,8 @@ from heedful.ops.statistics import (
     gather,
 )
 
+# Masks without an N × M table, the same for every sequence and head
+STRUCTURES = (Causal, KeyRanges, Window)
 # For each name, a function that creates the statistic; its argument is the first real key
 STATISTICS: dict[str, Callable[[int], Statistic]] = {
     "received": lambda first: Received(),
@@ -73,7 +75,8 @@ def streaming_attention(
     blocks of rows, without gradients. NumPy arrays in, NumPy arrays out.
 
     Args:
-        query, key, value, mask, bias, causal, scale: as in `heedful.attention`.
+        query, key, value, mask, bias, causal, scale: as in `heedful.attention`. A mask of your own
+            class is built in full.
         statistics: names in `STATISTICS`, defined in `heedful.ops.statistics`: "received",
             "entropy", "largest", "distance", "self", "previous" and "sink", which is the weight
             on the first key that `Padding` and tensor masks allow for some query.
@@ -129,25 +132,14 @@ def _parts(arguments: Arguments) -> tuple[list[Mask], list[Tensor]]:
 
     Tables are (B or 1, H or 1, N or 1, M): padding is the same for every query, so N is 1.
     """
-    shape = arguments.shape
-    kinds = [(part, _is_structure(part, shape)) for part in parts_of(arguments.mask)]
-    structures = [part for part, is_structure in kinds if is_structure]
+    shape, parts = arguments.shape, parts_of(arguments.mask)
+    structures: list[Mask] = [part for part in parts if isinstance(part, STRUCTURES)]
     tables = [
-        part.crop(shape, slice(0, 1) if type(part) is Padding else ALL)
-        for part, is_structure in kinds
-        if not is_structure
+        part.crop(shape, slice(0, 1) if isinstance(part, Padding) else ALL)
+        for part in parts
+        if not isinstance(part, STRUCTURES)
     ]
     return structures, [four_axes(table, shape[:-2]) for table in tables]
-
-
-def _is_structure(part: Mask, shape: Shape) -> bool:
-    """Return whether a part needs no N × M table and is the same for every sequence and head.
-
-    A crop of a single pair shows whether the part has more axes than queries and keys.
-    """
-    return type(part) is KeyRanges or (
-        part.device is None and part.crop(shape, slice(0, 1), slice(0, 1)).ndim == 2
-    )
 
 
 def _first_real(tables: list[Dense]) -> int:

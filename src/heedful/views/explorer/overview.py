@@ -86,19 +86,16 @@ class Overview(Job):
         for number, run in enumerate(runs):
             gatherer.add_rows(run, *others)
             yield (number + 1) / len(runs)
-        self._store(i, gatherer.evidence())
-
-    def _store(self, i: int, scores: dict[str, ScoreEvidence]) -> None:
         H = len(self._has_scores)
         self._has_scores[i] = True
-        for name, score in scores.items():
+        for name, score in gatherer.evidence().items():
             blank = torch.full((H,), torch.nan, dtype=torch.float32, device="cpu")
             chance = None if score.chance is None else blank.clone()
             empty = ScoreEvidence(blank, chance, torch.zeros(H, dtype=torch.long, device="cpu"))
             stored = self._numbers.setdefault(name, empty)
-            for numbers, number in zip(stored, score, strict=True):
-                if numbers is not None and number is not None:
-                    numbers[i] = number[0]
+            for numbers, value in zip(stored, score, strict=True):
+                if numbers is not None and value is not None:
+                    numbers[i] = value[0]
 
     def _sampled(self) -> Tensor:
         """Compute thumbnails from a few queries per row of pixels."""
