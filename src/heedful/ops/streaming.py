@@ -113,40 +113,31 @@ def streaming_attention(
 
 def _inputs(arguments: Arguments) -> list[tuple[AttentionInputs, int]]:
     """Return the attention inputs and the first real key of each sequence of the batch."""
-    lead = arguments.shape[:-2]
-    query, key = (four_axes(tensor.detach(), lead) for tensor in arguments[:2])
-    bias = None if arguments.bias is None else four_axes(arguments.bias.detach(), lead)
-    structures, tables = _parts(arguments)
-    result = []
-    for b in range(len(query)):
-        dense = [Dense(_select(table, b)) for table in tables]
-        mask = Combined((*structures, *dense)) if structures or dense else None
-        sequence_bias = None if bias is None else _select(bias, b)
-        inputs = AttentionInputs(query[b], key[b], arguments.scale, mask, sequence_bias)
-        result.append((inputs, _first_real(dense)))
-    return result
-
-
-def _parts(arguments: Arguments) -> tuple[list[Mask], list[Tensor]]:
-    """Split the mask into structured parts, shared by all sequences, and tables of other parts.
-
-    Tables are (B or 1, H or 1, N or 1, M): padding is the same for every query, so N is 1.
-    """
     shape, parts = arguments.shape, parts_of(arguments.mask)
-    structures: list[Mask] = [part for part in parts if isinstance(part, STRUCTURES)]
+    query, key = (four_axes(tensor.detach(), shape[:-2]) for tensor in arguments[:2])
+
+    def of_sequences(table: Tensor) -> Tensor:
+        return four_axes(table, shape[:-2]).expand(len(query), -1, -1, -1)
+
+    bias = None if arguments.bias is None else of_sequences(arguments.bias.detach())
+    structures = [part for part in parts if isinstance(part, STRUCTURES)]
+    # (B, H or 1, N or 1, M): padding is the same for every query, so N is 1
     tables = [
-        part.crop(shape, slice(0, 1) if isinstance(part, Padding) else ALL)
+        of_sequences(part.crop(shape, slice(0, 1) if isinstance(part, Padding) else ALL))
         for part in parts
         if not isinstance(part, STRUCTURES)
     ]
-    return structures, [four_axes(table, shape[:-2]) for table in tables]
+    result = []
+    for b in range(len(query)):
+        dense = [Dense(table[b]) for table in tables]
+        mask = Combined((*structures, *dense)) if parts else None
+        sequence_bias = None if bias is None else bias[b]
+        inputs = AttentionInputs(query[b], key[b], arguments.scale, mask, sequence_bias)
+        result.append((inputs, _first_real(dense)))
+    return result
 
 
 def _first_real(tables: list[Dense]) -> int:
     """Return the first real key: the first key that each table allows for some query."""
     is_real = [table.table.any(dim=(0, 1)) for table in tables]
     return int(torch.stack(is_real).all(dim=0).int().argmax()) if is_real else 0
-
-
-def _select(table: Tensor, sequence: int) -> Tensor:
-    return table[sequence if len(table) > 1 else 0]

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from heedful.pictures.labels import drawable, families_of, shorten
+from heedful.pictures.labels import drawable, families, shorten
 
 INK, QUIET, EMPTY = "#24292f", "#6e7781", "#dfe3e7"
 PALE, STRIPES = "#eef0f2", "#b4bbc2"  # masked cells: background and stripes
@@ -152,4 +152,4 @@ def literal(figure: Figure) -> None:
     """Draw all text literally (`$` does not start a formula), in fonts that have its characters."""
     for text in figure.findobj(Text):
         text.set_parse_math(False)
-        text.set_fontfamily(families_of(text.get_text()))
+        text.set_fontfamily(families())

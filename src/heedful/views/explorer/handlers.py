@@ -321,8 +321,6 @@ class Handlers:
 
 def _mean(call: Call, heads: list[int], queries: Any, keys: Any) -> Tensor:
     """Return the mean weights of some heads."""
-    if len(heads) == 1:
-        return call.weights(heads[0], queries, keys)
     return torch.stack([call.weights(head, queries, keys) for head in heads]).mean(0)
 
 
