@@ -68,8 +68,10 @@ class Overview(Job):
     def steps(self) -> Iterator[None]:
         """Score every head on some runs of queries, then each head on all queries."""
         H, N, M = self.call.shape
+        firsts = evenly_spaced(max(0, N - RUN) + 1, RUNS).tolist()
+        samples = [range(first, min(first + RUN, N)) for first in firsts]
         for i in range(H):
-            for _ in self._score(i, _sample_runs(N)):
+            for _ in self._score(i, samples):
                 yield
         maps = self.maps()
         for i in range(H):
@@ -165,12 +167,6 @@ class Thumbnails(Statistic):
 def _pooled(part: Tensor, start: int, cell: int) -> Tensor:
     """Return the maximum of each cell along the last axis, which begins at index `start`."""
     return tiles.pooled_keys(torch.nn.functional.pad(part, (start % cell, 0)), cell, "max")
-
-
-def _sample_runs(size: int) -> list[range]:
-    """Return evenly spaced runs of adjacent queries."""
-    firsts = evenly_spaced(max(0, size - RUN) + 1, RUNS).tolist()
-    return [range(first, min(first + RUN, size)) for first in firsts]
 
 
 def _array(numbers: Iterable[float | None]) -> Tensor:

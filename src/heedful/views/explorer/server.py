@@ -27,7 +27,7 @@ from heedful.views.explorer.access import Guard
 from heedful.views.explorer.catalogue import Catalogue, title_of
 from heedful.views.explorer.generation import ACTIONS, Generation, recording_file
 from heedful.views.explorer.handlers import ENDPOINTS, Handlers
-from heedful.views.explorer.jobs import FaultError, RefusedError, Worker, no_work
+from heedful.views.explorer.jobs import FaultError, RefusedError, Worker
 from heedful.views.explorer.one_file import PAGE, page_files, write
 from heedful.views.explorer.request import Request
 
@@ -71,9 +71,9 @@ class Explorer:
             handlers.model = {"name": names, "pairs": pairs, "count": len(self.models)}
         if generation is not None:
             handlers.generation = generation.about
-        watched = no_work if generation is None else generation.work
+        watched = {} if generation is None else {"watched": generation.work}
         self.reader = Worker()
-        self.worker = Worker(handlers.background.work, watched=watched)
+        self.worker = Worker(handlers.background.work, **watched)
         routes = [
             Route("/", self._page),
             Route("/ask/{endpoint}", self._ask),
@@ -204,18 +204,18 @@ class Explorer:
 
 async def _unless_gone(request: HTTPRequest, future: Future) -> bytes | None:
     """Return the result of the future; None if the browser closes the connection first."""
-    result, gone = asyncio.wrap_future(future), asyncio.ensure_future(_disconnected(request))
+
+    async def disconnected() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    result, gone = asyncio.wrap_future(future), asyncio.ensure_future(disconnected())
     await asyncio.wait([result, gone], return_when=asyncio.FIRST_COMPLETED)
     gone.cancel()
     if result.done():
         return result.result()
     result.cancel()  # cancels the future, too
     return None
-
-
-async def _disconnected(request: HTTPRequest) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _body(request: HTTPRequest) -> str:
