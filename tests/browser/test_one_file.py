@@ -120,8 +120,8 @@ def test_a_head_without_query_and_key_shows_its_small_picture(filed, monkeypatch
     recording = long(700)
     monkeypatch.setattr(one_file, "_bits", lambda *arguments: 32)
     page = filed(Catalogue({"long": recording}), limit=LIMIT)
-    assert "computes the weights of 1 of 2 heads" in page.report.sentences
-    assert page.report.bytes <= LIMIT * 1e6
+    assert "computes the weights of 1 of 2 heads" in page.report[1]
+    assert page.report[0] <= LIMIT * 1e6
     stored = [h for h in (0, 1) if page.page.page.locator(f"#query-0\\.0\\.0-{h}").count()]
     assert len(stored) == 1
     [call], other = recording, 1 - stored[0]

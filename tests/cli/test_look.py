@@ -74,7 +74,7 @@ def test_files_that_are_not_recordings_are_refused(recorded, cli, tmp_path):
 def test_some_layers_and_heads(recorded, cli, tmp_path, monkeypatch):
     pages = []
     monkeypatch.setattr(one_file, "write", lambda path, texts, *rest, **more: pages.append(texts)
-                        or one_file.FileSummary(1, ""))  # fmt: skip
+                        or (1, ""))  # fmt: skip
     page = tmp_path / "page.html"
     selection = ["--layers", "1", "--heads", "0,2"]
     assert cli("look", recorded, "--html", page, *selection)[0] == 0

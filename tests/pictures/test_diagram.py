@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from heedful.pictures.diagram import CORNER, Arrow, Box, Diagram, Frame, Label, Sum, draw
+from heedful.pictures.diagram import CORNER, Arrow, Box, Diagram, Frame, Label, draw
 
 
 def items():
     return Diagram(
         [Box(1.0, 2.0, 2.0, 0.5, "norm", ("8 → 8",), "sand"), Box(-3.0, -1.0, 1.0, 0.4, "$x$")],
         [Arrow(((1.0, 2.25), (1.0, 4.0))), Arrow(((1, 0), (3, 0), (3, 5)), "residual", False)],
-        sums=[Sum(1.0, 4.1)],
+        sums=[(1.0, 4.1)],
         labels=[Label(1.1, 3.0, "[B, N, 8]"), Label(-1.0, 5.0, "strong", "left", "strong")],
         frames=[Frame(0.0, 1.0, 2.0, 2.0, "× 4", ("pre-norm", "blocks"), "left")],
     )

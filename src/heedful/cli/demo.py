@@ -204,7 +204,7 @@ def _page(recording: Recording, out: Path) -> str:
     from heedful.views.explorer.catalogue import Catalogue
 
     path = out / "explorer.html"
-    size = one_file.write(path, Catalogue({out.name: recording}), f"{out.name} · heedful").bytes
+    size, _ = one_file.write(path, Catalogue({out.name: recording}), f"{out.name} · heedful")
     return f"{path}, {size / 1e6:.1f} MB"
 
 

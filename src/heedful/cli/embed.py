@@ -14,6 +14,7 @@ from heedful.cli.output_paths import check_picture
 from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from torch import Tensor
 
     from heedful.text.similarity import Nearest
@@ -231,24 +232,25 @@ def _show(vectors: WordVectors, answers: Answers, picture: Path | None, show_tab
     size = f"{plural(len(vectors.words), 'word')} of {plural(vectors.table.shape[1], 'number')}"
     screen.print(facts([("table", size)]))
     if answers.between:
-        _show_cosine(vectors, *answers.between)
+        _show_cosine(screen, vectors, *answers.between)
     if answers.similar:
-        _show_nearest(vectors, f"most like {vectors.words[answers.similar[0]]}", answers.similar[1])
+        row, nearest = answers.similar
+        _show_nearest(screen, vectors, f"most like {vectors.words[row]}", nearest)
     if answers.analogy:
-        _show_sum(vectors, *answers.analogy[:2])
-        _show_nearest(vectors, "nearest to the sum", answers.analogy[2])
+        rows, total, nearest = answers.analogy
+        _show_sum(screen, vectors, rows, total)
+        _show_nearest(screen, vectors, "nearest to the sum", nearest)
     if picture:
         screen.print(f"\n{picture}", markup=False, soft_wrap=True)
     if show_table:
-        _show_table(vectors)
+        _show_table(screen, vectors)
 
 
-def _show_cosine(vectors: WordVectors, rows: list[int], similarity: float) -> None:
+def _show_cosine(screen: Console, vectors: WordVectors, rows: list[int], similarity: float) -> None:
     """Print a cosine similarity as the dot product divided by the product of the norms."""
     from heedful.views.number_format import products, visible
-    from heedful.views.terminal import console, facts
+    from heedful.views.terminal import facts
 
-    screen = console()
     names = [visible(vectors.words[row]) for row in rows]
     a, b = vectors.table[rows].astype(float)
     dot, *norms = (f"{number:.5g}" for number in (a @ b, math.sqrt(a @ a), math.sqrt(b @ b)))
@@ -261,12 +263,10 @@ def _show_cosine(vectors: WordVectors, rows: list[int], similarity: float) -> No
     screen.print(facts(zip(labels, lines, strict=True)))
 
 
-def _show_sum(vectors: WordVectors, rows: list[int], total: Tensor) -> None:
+def _show_sum(screen: Console, vectors: WordVectors, rows: list[int], total: Tensor) -> None:
     """Print the vectors of the words of an analogy, and their sum b − a + c."""
     from heedful.views.number_format import Labels, Matrix, visible
-    from heedful.views.terminal import console
 
-    screen = console()
     a, b, c = (visible(vectors.words[row]) for row in rows)
     table = [*(vectors.table[rows[i]].tolist() for i in (1, 0, 2)), total.tolist()]
     matrix = Matrix(
@@ -279,37 +279,29 @@ def _show_sum(vectors: WordVectors, rows: list[int], total: Tensor) -> None:
         screen.print(line)
 
 
-def _show_nearest(vectors: WordVectors, title: str, nearest: Nearest) -> None:
-    from heedful.views.terminal import console, table
+def _show_nearest(screen: Console, vectors: WordVectors, title: str, nearest: Nearest) -> None:
+    from heedful.views.terminal import table
 
-    screen = console()
     screen.print(f"\n{title}", style="bold", markup=False)
     words = _nearest_words(vectors, nearest)
     lines = [(word["word"], f"{word['similarity']:.4f}") for word in words]
     screen.print(table(["word", "cosine"], lines, numbers=[1]))
 
 
-def _show_table(vectors: WordVectors) -> None:
+def _show_table(screen: Console, vectors: WordVectors) -> None:
     """Print the similarities of at most `SMALL` words."""
-    from rich.cells import cell_len
-
     from heedful.views.number_format import visible
-    from heedful.views.terminal import console, fit, table
+    from heedful.views.terminal import fit, table
 
-    screen = console()
     if len(vectors.words) > SMALL:
         screen.print("\nCompare words with --similar, --between or --analogy; draw with --picture.")
         return
     names = [visible(word) for word in vectors.words]
-    numbers = [
+    numbers = (
         ["–" if math.isnan(value) else f"{value:.4f}" for value in line]
         for line in _similarities(vectors)
-    ]
-    cell, label = max(len(number) for line in numbers for number in line), max(map(cell_len, names))
-    rows = [
-        (fit(name, min(label, LABEL), left=True), *line)
-        for name, line in zip(names, numbers, strict=True)
-    ]
+    )
+    rows = [(fit(name, LABEL).strip(), *line) for name, line in zip(names, numbers, strict=True)]
     screen.print("\ncosine similarity", style="bold")
-    header = [fit(name, max(cell, min(cell_len(name), LABEL // 2))) for name in names]
+    header = [fit(name, LABEL // 2).strip() for name in names]
     screen.print(table(["", *header], rows, numbers=range(1, len(names) + 1)))

@@ -241,10 +241,10 @@ def _print(
 
     screen = console()
     make_table = evidence_table if options.evidence else scores_table
-    fitted = make_table(rows, options.count, options.sort, screen.width)
-    screen.print(fitted.table)
-    if fitted.left_out:
-        columns = ", ".join(fitted.left_out)
+    table, left_out = make_table(rows, options.count, options.sort, screen.width)
+    screen.print(table)
+    if left_out:
+        columns = ", ".join(left_out)
         line = f"\ncolumns that did not fit: {columns}; widen the terminal, or use --json"
         screen.print(line, style="dim")
     for note in notes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -41,31 +42,17 @@ def _call(
     layer: nn.Module, method: Callable, arguments: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> Any:
     """Call a layer's method with tensors and weights converted to the widest of their types."""
-    weights = dict(layer.named_parameters())
-    dtypes = [tensor.dtype for tensor in (*weights.values(), tensors["x"])]
+    weights = list(layer.parameters())
+    dtypes = [tensor.dtype for tensor in (*weights, tensors["x"])]
     widest = functools.reduce(torch.promote_types, dtypes)
-    device = next((weight.device for weight in weights.values()), torch.device("cpu"))
+    device = next((weight.device for weight in weights), torch.device("cpu"))
     inputs = {
         name: tensor.to(device, widest if tensor.is_floating_point() else None)
         for name, tensor in tensors.items()
     }
-    wider = {f"layer.{n}": w.to(widest) for n, w in weights.items() if w.dtype != widest}
-    if not wider:
-        return method(layer, **{**arguments, **inputs})
-    module = _Method(layer, method)
-    return torch.func.functional_call(module, wider, (), {**arguments, **inputs})
-
-
-class _Method(nn.Module):
-    """A method of a layer as a module, so that `functional_call` can replace the weights."""
-
-    def __init__(self, layer: nn.Module, method: Callable) -> None:
-        super().__init__()
-        self.layer, self.method = layer, method
-
-    def forward(self, **arguments: Any) -> Any:
-        """Call the method."""
-        return self.method(self.layer, **arguments)
+    if any(weight.dtype != widest for weight in weights):
+        layer = copy.deepcopy(layer).to(widest)
+    return method(layer, **{**arguments, **inputs})
 
 
 def takes_unbatched(method: Callable[P, R]) -> Callable[P, R]:

@@ -85,14 +85,6 @@ def as_arrays(result: Any) -> Any:
 
 
 def _tensor(name: str, value: Any, *types: type[np.generic]) -> Tensor:
-    _check_kind(name, value)
-    _check_type(name, value, types)
-    array = value.astype(value.dtype.newbyteorder("="), copy=False)
-    is_odd = any(stride < 0 or stride % array.itemsize for stride in array.strides)
-    return torch.from_numpy(array.copy() if is_odd or not array.flags.writeable else array)
-
-
-def _check_kind(name: str, value: object) -> None:
     if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
         mask = " or a mask such as heedful.masks.Causal()" if name == "mask" else ""
         raise ArgumentError(
@@ -101,21 +93,20 @@ def _check_kind(name: str, value: object) -> None:
             cause="a mix of arrays and tensors" if isinstance(value, Tensor) else None,
             remedy="pass all as arrays or all as tensors; torch.from_numpy converts without a copy",
         )
-
-
-def _check_type(name: str, array: np.ndarray, types: tuple[type[np.generic], ...]) -> None:
-    if array.dtype.type in types:
-        return
+    if value.dtype.type in types:
+        array = value.astype(value.dtype.newbyteorder("="), copy=False)
+        is_odd = any(stride < 0 or stride % array.itemsize for stride in array.strides)
+        return torch.from_numpy(array.copy() if is_odd or not array.flags.writeable else array)
     if name == "mask":
         raise ArgumentError(
-            f"mask array of type {array.dtype}",
+            f"mask array of type {value.dtype}",
             expected="bool, True = may attend",
             cause="an additive mask",
             remedy="pass additive values as bias=; if 1 means attend, pass mask != 0",
         )
     names = [kind.__name__ for kind in types]
     raise ArgumentError(
-        f"{name} array of type {array.dtype}",
+        f"{name} array of type {value.dtype}",
         expected=" or ".join(names),
         remedy=f"convert with .astype(np.{names[0]})",
     )

@@ -23,8 +23,9 @@ BLOCK = 512  # queries: smaller blocks skip more masked keys, larger blocks star
 def to_kernel_form(arguments: Arguments) -> Arguments:
     """Reshape query, key and value to four axes and equal widths; keep mask, bias and shape."""
     query, key, value = arguments[:3]
-    if _has_form(query, key, value):  # a needless conversion takes as long as a small call
-        return arguments
+    q, k, v = query.shape, key.shape, value.shape
+    if len(q) == len(k) == len(v) == 4 and q[0] == k[0] == v[0] and q[3] == v[3]:
+        return arguments  # a needless conversion takes as long as a small call
     lead = arguments.shape[:-2]
     width = max(query.shape[-1], value.shape[-1])
     query, key, value = (_widen(four_axes(t, lead), width) for t in (query, key, value))
@@ -96,12 +97,6 @@ def four_axes(tensor: Tensor, lead: tuple[int, ...]) -> Tensor:
     if axes == 3:
         return tensor[:, None]
     return tensor.flatten(0, -4) if axes > 4 else tensor
-
-
-def _has_form(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Return whether the tensors have four axes, the same batch size and equal widths."""
-    q, k, v = query.shape, key.shape, value.shape
-    return len(q) == len(k) == len(v) == 4 and q[0] == k[0] == v[0] and q[3] == v[3]
 
 
 def _widen(tensor: Tensor, width: int) -> Tensor:

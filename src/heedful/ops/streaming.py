@@ -12,10 +12,10 @@ from torch import Tensor
 from heedful.errors import ArgumentError
 from heedful.ops.arguments import Arguments, check
 from heedful.ops.dispatch import attend
-from heedful.ops.indexing import ALL, Shape
+from heedful.ops.indexing import ALL
 from heedful.ops.inputs import AttentionInputs
 from heedful.ops.mask_base import parts_of
-from heedful.ops.masks import Combined, Dense, KeyRanges, Mask, Padding
+from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Padding, Window
 from heedful.ops.numpy_arrays import ARGUMENTS, takes_arrays
 from heedful.ops.sdpa import four_axes
 from heedful.ops.statistics import (
@@ -30,6 +30,8 @@ from heedful.ops.statistics import (
     gather,
 )
 
+# Masks without an N × M table, the same for every sequence and head
+STRUCTURES = (Causal, KeyRanges, Window)
 # For each name, a function that creates the statistic; its argument is the first real key
 STATISTICS: dict[str, Callable[[int], Statistic]] = {
     "received": lambda first: Received(),
@@ -73,7 +75,8 @@ def streaming_attention(
     blocks of rows, without gradients. NumPy arrays in, NumPy arrays out.
 
     Args:
-        query, key, value, mask, bias, causal, scale: as in `heedful.attention`.
+        query, key, value, mask, bias, causal, scale: as in `heedful.attention`. A mask of your own
+            class is built in full.
         statistics: names in `STATISTICS`, defined in `heedful.ops.statistics`: "received",
             "entropy", "largest", "distance", "self", "previous" and "sink", which is the weight
             on the first key that `Padding` and tensor masks allow for some query.
@@ -110,51 +113,31 @@ def streaming_attention(
 
 def _inputs(arguments: Arguments) -> list[tuple[AttentionInputs, int]]:
     """Return the attention inputs and the first real key of each sequence of the batch."""
-    lead = arguments.shape[:-2]
-    query, key = (four_axes(tensor.detach(), lead) for tensor in arguments[:2])
-    bias = None if arguments.bias is None else four_axes(arguments.bias.detach(), lead)
-    structures, tables = _parts(arguments)
+    shape, parts = arguments.shape, parts_of(arguments.mask)
+    query, key = (four_axes(tensor.detach(), shape[:-2]) for tensor in arguments[:2])
+
+    def of_sequences(table: Tensor) -> Tensor:
+        return four_axes(table, shape[:-2]).expand(len(query), -1, -1, -1)
+
+    bias = None if arguments.bias is None else of_sequences(arguments.bias.detach())
+    structures = [part for part in parts if isinstance(part, STRUCTURES)]
+    # (B, H or 1, N or 1, M): padding is the same for every query, so N is 1
+    tables = [
+        of_sequences(part.crop(shape, slice(0, 1) if isinstance(part, Padding) else ALL))
+        for part in parts
+        if not isinstance(part, STRUCTURES)
+    ]
     result = []
     for b in range(len(query)):
-        dense = [Dense(_select(table, b)) for table in tables]
-        mask = Combined((*structures, *dense)) if structures or dense else None
-        sequence_bias = None if bias is None else _select(bias, b)
+        dense = [Dense(table[b]) for table in tables]
+        mask = Combined((*structures, *dense)) if parts else None
+        sequence_bias = None if bias is None else bias[b]
         inputs = AttentionInputs(query[b], key[b], arguments.scale, mask, sequence_bias)
         result.append((inputs, _first_real(dense)))
     return result
-
-
-def _parts(arguments: Arguments) -> tuple[list[Mask], list[Tensor]]:
-    """Split the mask into structured parts, shared by all sequences, and tables of other parts.
-
-    Tables are (B or 1, H or 1, N or 1, M): padding is the same for every query, so N is 1.
-    """
-    shape = arguments.shape
-    kinds = [(part, _is_structure(part, shape)) for part in parts_of(arguments.mask)]
-    structures = [part for part, is_structure in kinds if is_structure]
-    tables = [
-        part.crop(shape, slice(0, 1) if type(part) is Padding else ALL)
-        for part, is_structure in kinds
-        if not is_structure
-    ]
-    return structures, [four_axes(table, shape[:-2]) for table in tables]
-
-
-def _is_structure(part: Mask, shape: Shape) -> bool:
-    """Return whether a part needs no N × M table and is the same for every sequence and head.
-
-    A crop of a single pair shows whether the part has more axes than queries and keys.
-    """
-    return type(part) is KeyRanges or (
-        part.device is None and part.crop(shape, slice(0, 1), slice(0, 1)).ndim == 2
-    )
 
 
 def _first_real(tables: list[Dense]) -> int:
     """Return the first real key: the first key that each table allows for some query."""
     is_real = [table.table.any(dim=(0, 1)) for table in tables]
     return int(torch.stack(is_real).all(dim=0).int().argmax()) if is_real else 0
-
-
-def _select(table: Tensor, sequence: int) -> Tensor:
-    return table[sequence if len(table) > 1 else 0]

@@ -58,13 +58,6 @@ class Arrow(NamedTuple):
     head: bool = True
 
 
-class Sum(NamedTuple):
-    """A plus sign in a circle."""
-
-    x: float
-    y: float
-
-
 class Label(NamedTuple):
     """A text beside a point or centred on it; `side` is "left", "right" or "center".
 
@@ -106,7 +99,7 @@ class Diagram:
 
     boxes: list[Box] = field(default_factory=list)
     arrows: list[Arrow] = field(default_factory=list)
-    sums: list[Sum] = field(default_factory=list)
+    sums: list[Point] = field(default_factory=list)  # centres of circles with a plus sign
     labels: list[Label] = field(default_factory=list)
     frames: list[Frame] = field(default_factory=list)
 
@@ -140,8 +133,8 @@ def draw(diagram: Diagram, title: str | None = None, subtitle: str | None = None
         _arrow(ax, arrow)
     for box in diagram.boxes:
         _box(ax, box)
-    for total in diagram.sums:
-        _sum(ax, total)
+    for x, y in diagram.sums:
+        _sum(ax, x, y)
     for label in diagram.labels:
         _label(ax, label)
     if title is not None:
@@ -215,12 +208,11 @@ def _box(ax: Axes, box: Box) -> None:
                 ha="center", va="center_baseline", zorder=4)  # fmt: skip
 
 
-def _sum(ax: Axes, total: Sum) -> None:
-    ax.add_patch(Circle((total.x, total.y), RADIUS, facecolor="white", edgecolor=INK, linewidth=1.1,
-                        zorder=3))  # fmt: skip
+def _sum(ax: Axes, x: float, y: float) -> None:
+    circle = Circle((x, y), RADIUS, facecolor="white", edgecolor=INK, linewidth=1.1, zorder=3)
+    ax.add_patch(circle)
     arm = 0.6 * RADIUS
-    for x, y in ((arm, 0.0), (0.0, arm)):
-        across, up = [total.x - x, total.x + x], [total.y - y, total.y + y]
+    for across, up in (((x - arm, x + arm), (y, y)), ((x, x), (y - arm, y + arm))):
         ax.plot(across, up, color=INK, linewidth=1.1, zorder=4)
 
 

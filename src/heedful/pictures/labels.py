@@ -80,7 +80,7 @@ def hint(texts: Iterable[str]) -> str | None:
     True
     """
     missing = dict.fromkeys(
-        char for text in texts for char in text if char.isprintable() and _family(char) is None
+        char for text in texts for char in text if char.isprintable() and not has_glyph(char)
     )
     if not missing:
         return None
@@ -126,33 +126,14 @@ def shorten(text: str, limit: int) -> str:
     return start.rstrip(" ,") + "…"
 
 
-def families_of(text: str) -> list[str]:
-    """Return the font families that a text needs, DejaVu Sans first.
-
-    >>> families_of("attention")
-    ['DejaVu Sans']
-    """
-    needed = (_family(char) for char in text)
-    return list(dict.fromkeys(["DejaVu Sans", *(name for name in needed if name)]))
-
-
 def has_glyph(char: str) -> bool:
     """Return whether an installed font can draw a character.
 
     >>> has_glyph("é"), has_glyph("\\x07")
     (True, False)
     """
-    return _family(char) is not None
-
-
-def _family(char: str) -> str | None:
-    """Return the first installed family that can draw a character, or None."""
-    if not char.isprintable():
-        return None
-    for name in families():
-        if font_manager.get_font(font_manager.findfont(name)).get_char_index(ord(char)):
-            return name
-    return None
+    fonts = (font_manager.get_font(font_manager.findfont(name)) for name in families())
+    return char.isprintable() and any(font.get_char_index(ord(char)) for font in fonts)
 
 
 def names(tokens: Sequence[str], limit: int = LONGEST) -> list[str]:

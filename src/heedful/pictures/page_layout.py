@@ -148,25 +148,20 @@ def plan(frames: Sequence[Frame], size: float | None, values: bool | None) -> li
             expected=f"at most {LONGEST:g} inches in height and width",
             remedy="draw fewer layers or heads, or a single pass",
         )
-    if values:
-        for frame, layout in zip(frames, layouts, strict=True):
-            _check_numbers(frame, layout)
+    for frame, layout in zip(frames, layouts, strict=True):
+        if values and layout.cell(frame) * 72 * NUMBER < LEGIBLE * 0.99:
+            raise ArgumentError(
+                f"numbers in the cells of {frame.lines * frame.heads:,} maps of "
+                f"{frame.shape[0]:,} × {frame.shape[1]:,}",
+                expected="cells that are large enough",
+                remedy="choose a larger size, fewer layers and heads, or no numbers",
+            )
     return layouts
 
 
 def _check_size(size: float | None) -> None:
     if size is not None and not 2 <= size <= LONGEST:
         raise ArgumentError(f"size={size:g}", expected=f"2 to {LONGEST:g} inches (default 9)")
-
-
-def _check_numbers(frame: Frame, layout: Layout) -> None:
-    if layout.cell(frame) * 72 * NUMBER < LEGIBLE * 0.99:
-        raise ArgumentError(
-            f"numbers in the cells of {frame.lines * frame.heads:,} maps of {frame.shape[0]:,} × "
-            f"{frame.shape[1]:,}",
-            expected="cells that are large enough",
-            remedy="choose a larger size, fewer layers and heads, or no numbers",
-        )
 
 
 def _layout(frame: Frame, size: float | None, values: bool = False) -> Layout:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from heedful.pictures.labels import drawable, families_of, shorten
+from heedful.pictures.labels import drawable, families, shorten
 
 INK, QUIET, EMPTY = "#24292f", "#6e7781", "#dfe3e7"
 PALE, STRIPES = "#eef0f2", "#b4bbc2"  # masked cells: background and stripes
@@ -118,14 +118,10 @@ def square_root_marks(highest: float) -> list[float]:
     [0.0, 0.02, 0.1, 0.2, 0.5, 1.0]
     """
     marks = [0.0]
-    for power in range(-9, 1):
-        for digit in (1, 2, 5):
-            mark = digit * 10.0**power
-            if (
-                mark <= highest * 1.001
-                and math.sqrt(mark / highest) - math.sqrt(marks[-1] / highest) >= 0.12
-            ):
-                marks.append(round(mark, 10))
+    for mark in (digit * 10.0**power for power in range(-9, 1) for digit in (1, 2, 5)):
+        gap = math.sqrt(mark / highest) - math.sqrt(marks[-1] / highest)
+        if mark <= highest * 1.001 and gap >= 0.12:
+            marks.append(round(mark, 10))
     return marks
 
 
@@ -156,4 +152,4 @@ def literal(figure: Figure) -> None:
     """Draw all text literally (`$` does not start a formula), in fonts that have its characters."""
     for text in figure.findobj(Text):
         text.set_parse_math(False)
-        text.set_fontfamily(families_of(text.get_text()))
+        text.set_fontfamily(families())

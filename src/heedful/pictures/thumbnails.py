@@ -41,18 +41,15 @@ def strip(maps: Sequence[np.ma.MaskedArray], side: int) -> tuple[str, int, int]:
     sheet = np.full(shape, BACKGROUND, np.uint8)
     for i, values in enumerate(maps):
         top, left = (i // cols) * (height + gap), (i % cols) * (width + gap)
-        tile = _levels(values).repeat(cell_height, 0).repeat(cell, 1)
+        shades = np.sqrt(np.clip(values.data, 0, 1)) * (LEVELS - 1)
+        levels = np.where(np.ma.getmaskarray(values), MASKED, np.round(shades)).astype(np.uint8)
+        tile = levels.repeat(cell_height, 0).repeat(cell, 1)
         sheet[top : top + height, left : left + width] = tile
     image, file = Image.fromarray(sheet), io.BytesIO()
     image.putpalette(_palette())
     image.save(file, "PNG", optimize=True)
     data = base64.b64encode(file.getvalue()).decode("ascii")
     return f"data:image/png;base64,{data}", sheet.shape[1], sheet.shape[0]
-
-
-def _levels(weights: np.ma.MaskedArray) -> np.ndarray:
-    shades = np.sqrt(np.clip(np.ma.getdata(weights), 0, 1)) * (LEVELS - 1)
-    return np.where(np.ma.getmaskarray(weights), MASKED, np.round(shades)).astype(np.uint8)
 
 
 @cache

@@ -49,7 +49,14 @@ def words(
     ax.scatter(x, y, s=34, color=POINT, zorder=3, linewidths=0)
     for a, b in arrows:
         ax.annotate("", coordinates[b], coordinates[a], zorder=2, arrowprops=ARROW)
-    _frame(ax, axes)
+    # equal scales on both axes, so that distances are not distorted
+    ax.set_aspect("equal", adjustable="datalim")
+    ax.margins(0.18)
+    name_axes(ax, *axes)
+    ax.tick_params(length=0, pad=5, labelsize=8, labelcolor=QUIET)
+    ax.grid(color=EMPTY, linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[:].set_visible(False)
     names = [
         ax.annotate(shorten(drawable(label), LONGEST), point, OFFSETS[0],
                     textcoords="offset points", fontsize=10, color=INK, zorder=4)
@@ -59,17 +66,6 @@ def words(
     figure.draw_without_rendering()  # sets the positions of the points
     _place_names(names, ax, coordinates, arrows)
     return figure
-
-
-def _frame(ax: Axes, names: Sequence[str]) -> None:
-    # equal scales on both axes, so that distances are not distorted
-    ax.set_aspect("equal", adjustable="datalim")
-    ax.margins(0.18)
-    name_axes(ax, *names)
-    ax.tick_params(length=0, pad=5, labelsize=8, labelcolor=QUIET)
-    ax.grid(color=EMPTY, linewidth=0.6)
-    ax.set_axisbelow(True)
-    ax.spines[:].set_visible(False)
 
 
 def _place_names(
@@ -89,7 +85,8 @@ def _place_names(
             end = pixels * np.array([x, y])
             line = _boxes(np.linspace(point + 0.3 * end, point + end, 12), 1)
             boxes = np.vstack([box, line]) if _is_far(x, y) else box
-            overlap = _overlap(boxes, occupied) + _outside(box, np.atleast_2d(ax.bbox.extents))
+            outside = _overlap(box, box) - _overlap(box, np.atleast_2d(ax.bbox.extents))
+            overlap = _overlap(boxes, occupied) + outside
             trials.append((overlap, x, y, boxes))
             if not overlap:
                 break
@@ -115,10 +112,6 @@ def _move(name: Annotation, x: float, y: float) -> None:
 def _boxes(points: np.ndarray, reach: float) -> np.ndarray:
     """Return boxes (n, 4) around points (n, 2): left, bottom, right, top."""
     return np.hstack([points - reach, points + reach])
-
-
-def _outside(box: np.ndarray, frame: np.ndarray) -> float:
-    return _overlap(box, box) - _overlap(box, frame)
 
 
 def _overlap(boxes: np.ndarray, others: np.ndarray) -> float:

@@ -33,14 +33,18 @@ COMMENT = re.compile(r"^\s*(?://[^\n]*|/\*\*(?:(?!\*/).)*\*/)\n", re.M | re.S)
 
 
 def modules_in_order(entry: Path) -> list[tuple[str, str]]:
-    """Return (name, source) of a module and its imports, imports first; comments are removed."""
+    """Return (name, source) of a module and its imports, imports first.
+
+    Comments and indentation are removed.
+    """
     sources: dict[str, str] = {}
 
     def add(module: Path) -> None:
         name = _name(module)
         if name in sources:
             return
-        source = _minified(module.read_text("utf-8"))  # imports in comments are of types only
+        source = COMMENT.sub("", module.read_text("utf-8"))  # imports in comments are of types only
+        source = re.sub(r"^[ \t]+", "", source, flags=re.M)
         for _, path in IMPORT.findall(source):
             add(module.parent / path)
         sources[name] = source
@@ -65,11 +69,6 @@ def one_script(entry: Path) -> str:
     ]
     text = "\n".join(["const modules = {};", *definitions, _resolve_imports(name, source)])
     return text.replace("</script", "<\\/script")
-
-
-def _minified(source: str) -> str:
-    """Remove comments and indentation."""
-    return re.sub(r"^[ \t]+", "", COMMENT.sub("", source), flags=re.M)
 
 
 def _resolve_imports(name: str, source: str) -> str:

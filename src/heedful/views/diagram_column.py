@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from heedful.models.description import Shape
-from heedful.pictures.diagram import RADIUS, Arrow, Box, Diagram, Frame, Label, Sum
+from heedful.pictures.diagram import RADIUS, Arrow, Box, Diagram, Frame, Label
 from heedful.views.model_summary import shape_text
 
 WIDE, TALL = 2.75, 0.37  # inches: width of a box, and its height without small lines
@@ -89,7 +89,7 @@ class Column:
         """Add an arrow into a sum; return the height of the sum."""
         self.step(shape, height)
         y = self.top + RADIUS
-        self.diagram.sums.append(Sum(self.x, y))
+        self.diagram.sums.append((self.x, y))
         self.top = y + RADIUS
         return y
 

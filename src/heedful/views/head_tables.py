@@ -21,6 +21,7 @@ DROP_ORDER = (
     "previous", "layout", "proof", "pass",
 )  # fmt: skip
 MISSING = "–"
+Fitted = tuple[Table, list[str]]  # a table, and the names of the columns that did not fit
 
 
 class Row(NamedTuple):
@@ -30,14 +31,7 @@ class Row(NamedTuple):
     head: Head
 
 
-class FittedTable(NamedTuple):
-    """A table, and the names of the columns that did not fit."""
-
-    table: Table
-    left_out: list[str]
-
-
-def scores_table(rows: list[Row], count: int | None, sort: str | None, width: int) -> FittedTable:
+def scores_table(rows: list[Row], count: int | None, sort: str | None, width: int) -> Fitted:
     """Return a table of the first rows, without constant identifying columns and undefined scores.
 
     If the chances and numbers of queries are the same in all rows, two last lines show them.
@@ -63,7 +57,7 @@ def scores_table(rows: list[Row], count: int | None, sort: str | None, width: in
     return _fitted(columns, bold, 2 * has_footer, sort, width)
 
 
-def evidence_table(rows: list[Row], count: int | None, sort: str | None, width: int) -> FittedTable:
+def evidence_table(rows: list[Row], count: int | None, sort: str | None, width: int) -> Fitted:
     """Return the first rows with the evidence for each kind: score, chance, number of queries.
 
     The row of a head without a kind shows its highest score, named in brackets, and the reason in
@@ -84,11 +78,10 @@ def evidence_table(rows: list[Row], count: int | None, sort: str | None, width: 
 
 def _footer(rows: list[Row], name: str) -> list[str]:
     """Return a score's chance and number of queries; "" for a number that differs between rows."""
-    scored = [row for row in rows if _score(row, name) is not None]
-    return [
-        _common_value([_number_text(row.head.chance.get(name)) for row in scored]),
-        _common_value([str(row.head.queries.get(name, 0)) for row in scored]),
-    ]
+    heads = [row.head for row in rows if _score(row, name) is not None]
+    chances = {_number_text(head.chance.get(name)) for head in heads}
+    queries = {str(head.queries.get(name, 0)) for head in heads}
+    return [values.pop() if len(values) == 1 else "" for values in (chances, queries)]
 
 
 def _identity_columns(rows: list[Row], visible: list[Row]) -> dict[str, list[str]]:
@@ -122,7 +115,7 @@ def _fitted(
     footer_lines: int,
     sort: str | None,
     width: int,
-) -> FittedTable:
+) -> Fitted:
     """Return a table of the columns that fit; `bold` are cells, as (row index, column name)."""
     left_out = []
     for name in DROP_ORDER:
@@ -139,7 +132,7 @@ def _fitted(
         styles = ["bold" if (i, name) in bold else "" for name in columns]
         texts = [Text(cell, style=style) for cell, style in zip(line, styles, strict=True)]
         output.add_row(*texts, style="dim" if i >= len(lines) - footer_lines else None)
-    return FittedTable(output, left_out)
+    return output, left_out
 
 
 def _with_titles(columns: dict[str, list[str]]) -> list[list[str]]:
@@ -185,11 +178,6 @@ def _score(row: Row, name: str) -> float | None:
 
 def _number_text(number: float | None) -> str:
     return MISSING if number is None else f"{number:.2f}"
-
-
-def _common_value(values: list[str]) -> str:
-    """Return the value that all rows share, else ""."""
-    return values[0] if len(set(values)) == 1 else ""
 
 
 def shares_table(rows: Rows, evidence: bool, width: int) -> Table:

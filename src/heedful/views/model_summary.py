@@ -27,7 +27,10 @@ def shape_text(shape: Shape) -> str:
 
 def show(console: Console, description: Description) -> None:
     """Print a description, wrapped to the console's width."""
-    title = f"{description.kind}{_norms(description)}: {description.parameters:,} parameters"
+    order = description.norm_order
+    meanings = {"pre": "norms before each part", "post": "norms after each sum"}
+    norms = f", {order}-norm ({meanings[order]})" if order else ""
+    title = f"{description.kind}{norms}: {description.parameters:,} parameters"
     for line in _wrapped(console, title[0].upper() + title[1:], 0, "bold"):
         console.print(line)
     console.print(Text("\nSettings", "bold"))
@@ -56,12 +59,6 @@ def as_json(description: Description) -> dict[str, Any]:
 
 def _part_data(part: Part) -> dict[str, Any]:
     return {**part._asdict(), "total": part.total, "parts": [_part_data(p) for p in part.parts]}
-
-
-def _norms(description: Description) -> str:
-    order = description.norm_order
-    meanings = {"pre": "norms before each part", "post": "norms after each sum"}
-    return f", {order}-norm ({meanings[order]})" if order else ""
 
 
 def _settings(console: Console, description: Description) -> None:

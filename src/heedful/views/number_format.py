@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
@@ -157,17 +158,10 @@ def shade(share: float) -> tuple[str, bool]:
     >>> shade(0.0), shade(1.0)
     (('#440154', True), ('#fde725', False))
     """
-    position = max(0.0, min(1.0, share)) * (len(COLOURS) - 1)
-    low = min(int(position), len(COLOURS) - 2)
-    mixed = [
-        round(a + (b - a) * (position - low))
-        for a, b in zip(_rgb(COLOURS[low]), _rgb(COLOURS[low + 1]), strict=True)
-    ]
-    return "#" + "".join(f"{channel:02x}" for channel in mixed), share < 0.6
-
-
-def _rgb(colour: str) -> tuple[int, ...]:
-    return tuple(bytes.fromhex(colour[1:]))
+    shares = np.linspace(0, 1, len(COLOURS))
+    channels = zip(*(bytes.fromhex(colour[1:]) for colour in COLOURS), strict=True)
+    mixed = bytes(round(np.interp(share, shares, channel)) for channel in channels)
+    return f"#{mixed.hex()}", share < 0.6
 
 
 def arrange(blocks: Sequence[Sequence[Text]], room: int) -> list[list[Text]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,15 +82,9 @@ def running_mean(values: np.ndarray) -> np.ndarray:
     >>> running_mean(np.arange(20.0))[[3, 9, 10, 19]].tolist()
     [3.0, 9.0, 9.5, 18.5]
     """
-    number = np.arange(1, len(values) + 1)
-    start = np.array([n - averaging_window(n) for n in number.tolist()], dtype=int)
-    finite = np.isfinite(values)
-    total, count = (
-        np.concatenate([[0], np.cumsum(v)]) for v in (np.where(finite, values, 0), finite)
-    )
-    count = count[number] - count[start]
-    total = total[number] - total[start]
-    return np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
+    windows = (values[n - averaging_window(n) : n] for n in range(1, len(values) + 1))
+    finite = (window[np.isfinite(window)] for window in windows)
+    return np.array([part.mean() if len(part) else np.nan for part in finite])
 
 
 def draw_losses(ax: Axes, losses: Losses) -> list[tuple[float, str, str]]:
@@ -273,16 +267,12 @@ def _panel(ax: Axes, name: str, history: HeadHistory) -> None:
         ax.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
     else:
         ax.set_ylim(bottom=min(0.0, np.nanmin(values)))
-    _label_ends(ax, ends)
-    ax.set_ylabel(PANELS[name])
-
-
-def _label_ends(ax: Axes, ends: Iterable[tuple[float, str, str]]) -> None:
-    """Write labels at the ends of lines; a head that is best in two scores gets a single label."""
+    # a head that is best in two scores gets a single label
     merged: dict[str, tuple[float, str, str]] = {}
-    for value, name, colour in sorted(ends, key=lambda end: (end[0], len(end[1]))):
-        merged[name.removeprefix("head ").split()[0]] = value, name, colour
+    for value, label, colour in sorted(ends, key=lambda end: (end[0], len(end[1]))):
+        merged[label.removeprefix("head ").split()[0]] = value, label, colour
     style.name_ends(ax, merged.values(), LABEL_GAP)
+    ax.set_ylabel(PANELS[name])
 
 
 def _step_axis(ax: Axes, steps: np.ndarray, last: float) -> None:

@@ -69,7 +69,7 @@ def numbers_of(head, arrays):
 def written(path, recordings, **options):
     """Write a file; return its parts, its other elements, and its summary."""
     summary = one_file.write(path, Catalogue(recordings), "a title", **options)
-    assert summary.bytes == path.stat().st_size
+    assert summary[0] == path.stat().st_size
     inside = elements(path.read_text("utf-8"))
     return parts_of(inside.pop("numbers")), inside, summary
 
@@ -83,13 +83,13 @@ def test_a_file_stays_below_its_limit_and_stores_the_strongest_heads(tmp_path, m
     monkeypatch.setattr(one_file, "_bits", lambda *arguments: 16)
     recording = random_attention(6, 400)
     scores = [head.scores.get(head.kind) or 0.0 for head in recording.heads()]
-    full = written(tmp_path / "a.html", {"a": recording})[2].bytes / 1e6
+    full = written(tmp_path / "a.html", {"a": recording})[2][0] / 1e6
     assert len(stored(written(tmp_path / "b.html", {"a": recording}, limit=full + 0.01)[1])) == 6
     parts, inside, summary = written(tmp_path / "c.html", {"a": recording}, limit=full - 0.1)
-    assert summary.bytes <= (full - 0.1) * 1e6
+    assert summary[0] <= (full - 0.1) * 1e6
     heads = [int(name.rpartition("-")[2]) for name in stored(inside)]
     assert 0 < len(heads) < 6
-    assert f"computes the weights of {len(heads)} of 6 heads" in summary.sentences
+    assert f"computes the weights of {len(heads)} of 6 heads" in summary[1]
     assert min(scores[h] for h in heads) >= max(scores[h] for h in range(6) if h not in heads)
     small, true = parts["call 0.0.0"][1]["small"], recording[0].heatmap(32, reduce="max").numpy()
     assert small.shape == true.shape
@@ -206,7 +206,7 @@ def test_bits_follow_the_limit_and_the_deviation_is_reported(tmp_path):
     for limit, bits in ((2, 32), (0.3, 16)):
         assert one_file._bits(Catalogue({"a": recording}), int(limit * 1e6)) == bits
     parts, _, summary = written(tmp_path / "a.html", {"a": recording}, limit=0.6)
-    within = float(re.search(r"by at most (\S+)\.", summary.sentences)[1])
+    within = float(re.search(r"by at most (\S+)\.", summary[1])[1])
     deviation = parts["about"][0]["file"]["difference"]
     assert 0 < deviation <= within <= 2 * deviation
 

@@ -170,9 +170,14 @@ def _set_parameters(
     keys = names.match(tensors.keys(), expected)
     stored = {full: tensors[key] for full, key in keys.items()}
     for copy, original in names.shared.items():
-        if copy in stored and copy not in expected and original in stored:
-            _check_shared(copy, original, stored, directory)
-            del stored[copy]
+        if copy in expected or not {copy, original} <= stored.keys():
+            continue
+        if not torch.equal(stored.pop(copy), stored[original]):
+            raise RunError(
+                f"{copy} and {original} in {directory} differ",
+                expected="equal tensors, because the model in config.json shares them",
+                remedy='set "tie_word_embeddings": false in config.json if they should differ',
+            )
     cause = "a config.json of another model than the weights"
     stored_type = _common_type(stored, directory)
     check_fit(expected, shapes_of(stored), directory, cause)
@@ -182,15 +187,6 @@ def _set_parameters(
         return torch.empty(tensor.shape, dtype=dtype or stored_type).copy_(tensor)
 
     assign_parameters(model, read)
-
-
-def _check_shared(copy: str, original: str, stored: Mapping[str, Tensor], directory: Path) -> None:
-    if not torch.equal(stored[copy], stored[original]):
-        raise RunError(
-            f"{copy} and {original} in {directory} differ",
-            expected="equal tensors, because the model in config.json shares them",
-            remedy='set "tie_word_embeddings": false in config.json if they are meant to differ',
-        )
 
 
 def _common_type(tensors: Mapping[str, Tensor], directory: Path) -> torch.dtype:

@@ -55,11 +55,6 @@ class CheckpointTensors:
         return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
-def same_tensor(name: str) -> CheckpointTensors:
-    """Return the entry of a parameter that differs from the checkpoint only in its name."""
-    return CheckpointTensors((name,))
-
-
 @dataclass(frozen=True)
 class ParameterNames:
     """The parameter names of a model family.
@@ -120,8 +115,8 @@ _GPT2_LAYER = "transformer.h.N"
 GPT2 = ParameterNames(
     prefix="transformer.",
     table={
-        "tokens.weight": same_tensor("transformer.wte.weight"),
-        "positions": same_tensor("transformer.wpe.weight"),
+        "tokens.weight": CheckpointTensors(("transformer.wte.weight",)),
+        "positions": CheckpointTensors(("transformer.wpe.weight",)),
         **_layer("blocks.N.attend_norm", f"{_GPT2_LAYER}.ln_1"),
         **_layer("blocks.N.attend.projection", f"{_GPT2_LAYER}.attn.c_attn", transposed=True),
         **_layer("blocks.N.attend.output", f"{_GPT2_LAYER}.attn.c_proj", transposed=True),
@@ -129,7 +124,7 @@ GPT2 = ParameterNames(
         **_layer("blocks.N.feed.enter", f"{_GPT2_LAYER}.mlp.c_fc", transposed=True),
         **_layer("blocks.N.feed.output", f"{_GPT2_LAYER}.mlp.c_proj", transposed=True),
         **_layer("norm", "transformer.ln_f"),
-        "head.weight": same_tensor("lm_head.weight"),
+        "head.weight": CheckpointTensors(("lm_head.weight",)),
     },
     ignored=(r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)",),  # buffers with masks
     shared={"lm_head.weight": "transformer.wte.weight"},
@@ -149,7 +144,7 @@ def llama(queries: int, keys: int, copied_gate: bool = False) -> ParameterNames:
     return ParameterNames(
         prefix="model.",
         table={
-            "tokens.weight": same_tensor("model.embed_tokens.weight"),
+            "tokens.weight": CheckpointTensors(("model.embed_tokens.weight",)),
             **_layer("blocks.N.attend_norm", f"{layer}.input_layernorm"),
             **_layer("blocks.N.feed_norm", f"{layer}.post_attention_layernorm"),
             **_layer("blocks.N.attend.query_norm", f"{attention}.q_norm"),
@@ -159,7 +154,7 @@ def llama(queries: int, keys: int, copied_gate: bool = False) -> ParameterNames:
             **_layer("blocks.N.feed.enter", *gates, copies=copied_gate),
             **_layer("blocks.N.feed.output", f"{layer}.mlp.down_proj"),
             **_layer("norm", "model.norm"),
-            "head.weight": same_tensor("lm_head.weight"),
+            "head.weight": CheckpointTensors(("lm_head.weight",)),
         },
         # frequencies, which older versions of transformers stored
         ignored=(r"(model\.)?(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
@@ -172,9 +167,9 @@ _BERT_HEADS = [f"{_BERT_LAYER}.attention.self.{name}" for name in ("query", "key
 BERT = ParameterNames(
     prefix="bert.",
     table={
-        "tokens.weight": same_tensor("bert.embeddings.word_embeddings.weight"),
-        "positions": same_tensor("bert.embeddings.position_embeddings.weight"),
-        "segments.weight": same_tensor("bert.embeddings.token_type_embeddings.weight"),
+        "tokens.weight": CheckpointTensors(("bert.embeddings.word_embeddings.weight",)),
+        "positions": CheckpointTensors(("bert.embeddings.position_embeddings.weight",)),
+        "segments.weight": CheckpointTensors(("bert.embeddings.token_type_embeddings.weight",)),
         **_layer("norm", "bert.embeddings.LayerNorm"),
         **_layer("blocks.N.attend.projection", *_BERT_HEADS),
         **_layer("blocks.N.attend.output", f"{_BERT_LAYER}.attention.output.dense"),
@@ -185,7 +180,7 @@ BERT = ParameterNames(
         **_layer("pooler", "bert.pooler.dense"),
         **_layer("head.transform", "cls.predictions.transform.dense"),
         **_layer("head.norm", "cls.predictions.transform.LayerNorm"),
-        "head.output.bias": same_tensor("cls.predictions.bias"),
+        "head.output.bias": CheckpointTensors(("cls.predictions.bias",)),
     },
     # the buffer 0, 1, 2, …, and the head for next-sentence prediction
     ignored=(r"(bert\.)?embeddings\.position_ids", r"cls\.seq_relationship\..*"),

@@ -185,9 +185,7 @@ class LiveText:
     ids: list[int] = field(default_factory=list)
     likely: list[tuple[list[int], list[float]]] = field(default_factory=list)
     chances: list[float] = field(default_factory=list)
-    logits: Tensor = field(
-        default_factory=lambda: torch.empty(1, 0, dtype=torch.float32, device="cpu")
-    )
+    logits: Tensor = field(init=False)
     number: int = 0
     pieces: list[str] = field(default_factory=list)
 

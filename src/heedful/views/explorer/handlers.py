@@ -190,7 +190,7 @@ class Handlers:
         _, call = self._call(request)
         _, N, M = call.shape
         head, query, key = request.head(call), request.number("query", N), request.number("key", M)
-        terms = call.one_weight(head, query, key)
+        terms, norms = call.one_weight(head, query, key), _value_norms(call, head)
         scores = terms.scores
         best = scores.topk(min(RIVALS, len(scores)))
         visible = best.values != -torch.inf
@@ -200,7 +200,7 @@ class Handlers:
             "rank": int((scores > terms.score).sum()) + 1,
             "hidden": terms.score == -torch.inf, "proof": call.proof, "why": call.why,
             "layout": call.layout,
-            "name": call.name, "value": _value_norm(call, head, key),
+            "name": call.name, "value": None if norms is None else float(norms[key]),
             "group": len(call.causes.query) // len(call.causes.key),
         }  # fmt: skip
         return packed(
@@ -219,10 +219,10 @@ class Handlers:
     def norms(self, request: Request) -> bytes:
         """Return the norm of each key's value vector, (M,), for a head."""
         _, call = self._call(request)
-        if call.value is None:
+        norms = _value_norms(call, request.head(call))
+        if norms is None:
             raise RunError("no values in this recording", remedy="record with values=True")
-        group = call.heads.index(request.head(call)) // (call.shape[0] // len(call.value))
-        return packed({"word": "exact"}, norms=call.value[group].float().norm(dim=-1))
+        return packed({"word": "exact"}, norms=norms)
 
     def rollout(self, request: Request) -> bytes:
         """Return the attention rollout of a query through all calls up to this one, (N,)."""
@@ -321,17 +321,15 @@ class Handlers:
 
 def _mean(call: Call, heads: list[int], queries: Any, keys: Any) -> Tensor:
     """Return the mean weights of some heads."""
-    if len(heads) == 1:
-        return call.weights(heads[0], queries, keys)
     return torch.stack([call.weights(head, queries, keys) for head in heads]).mean(0)
 
 
-def _value_norm(call: Call, head: int, key: int) -> float | None:
-    """Return the norm of the value vector of a key, if values were recorded."""
+def _value_norms(call: Call, head: int) -> Tensor | None:
+    """Return the norms of the value vectors of a head, (M,), if values were recorded."""
     if call.value is None:
         return None
     group = call.heads.index(head) // (call.shape[0] // len(call.value))
-    return float(call.value[group, key].float().norm())
+    return call.value[group].float().norm(dim=-1)
 
 
 def _region(request: Request, call: Call) -> tuple[int, range, range]:

@@ -83,7 +83,9 @@ class Job(ABC):
             except StopIteration:
                 self.fraction_done, self.is_complete = 1.0, True
             except BaseException as error:
-                self.error = _message(error)
+                described = as_heedful_error(error)
+                prefix = "not computed: " if isinstance(described, FaultError) else ""
+                self.error = f"{prefix}{described}"
                 raise
         return self.is_complete
 
@@ -143,19 +145,6 @@ class Background:
         return True
 
 
-def _message(error: BaseException) -> str:
-    """Describe an error in one line."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"not computed: {error.strerror}"
-    error = as_heedful_error(error)
-    return f"not computed: {error}" if isinstance(error, FaultError) else str(error)
-
-
-def no_work(may_continue: Callable[[], bool]) -> bool:
-    """Do nothing; the default of `Worker`."""
-    return False
-
-
 class Worker:
     """A thread with a stack of requests.
 
@@ -165,7 +154,7 @@ class Worker:
         watched: work that a page watches. It is called like `idle`, but first and without delay.
     """
 
-    def __init__(self, idle: Work = no_work, *, watched: Work = no_work) -> None:
+    def __init__(self, idle: Work = lambda _: False, *, watched: Work = lambda _: False) -> None:
         self._waiting: list[tuple[Callable[[], Any], Future]] = []
         self._changed = threading.Condition()
         self._idle, self._watched, self._ended = idle, watched, False
@@ -203,7 +192,10 @@ class Worker:
                     return
                 request = self._waiting.pop() if self._waiting else None
             if request is not None:
-                _fulfil(*request)
+                work, future = request
+                if future.set_running_or_notify_cancel():
+                    with errors_to(future.set_exception):
+                        future.set_result(work())
                 if not self._watched(self._may_continue):
                     self._wait(IDLE_DELAY)
             elif self._watched(self._may_continue):
@@ -215,13 +207,6 @@ class Worker:
         """Wait for a request or the shutdown, up to `seconds`."""
         with self._changed:
             self._changed.wait_for(lambda: not self._may_continue(), seconds)
-
-
-def _fulfil(work: Callable[[], Any], future: Future) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    with errors_to(future.set_exception):
-        future.set_result(work())
 
 
 def _refuse(future: Future) -> None:

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from heedful.errors import RunError
 from heedful.files import atomic_write
@@ -35,13 +35,6 @@ NUMBERS = b'<script type="application/octet-stream" id="numbers">', b"</script>\
 RESERVED = 4096  # bytes for the description of the file
 
 
-class FileSummary(NamedTuple):
-    """The size of a file in bytes, and sentences that state which weights the page can compute."""
-
-    bytes: int
-    sentences: str
-
-
 def write(
     path: Path,
     catalogue: Catalogue,
@@ -50,7 +43,7 @@ def write(
     *,
     limit: float = LIMIT,
     view: str = "",
-) -> FileSummary:
+) -> tuple[int, str]:
     """Write the page to a file, atomically.
 
     Args:
@@ -61,6 +54,9 @@ def write(
         limit: the maximum size in MB. Heads with the highest scores are stored first; heads whose
             query and key do not fit have only a thumbnail and scores.
         view: the initial view, the part of its address after "#".
+
+    Returns:
+        the size of the file in bytes, and sentences that state which weights the page can compute.
 
     Raises:
         RunError: a limit that is too small for the thumbnails and scores.
@@ -85,7 +81,7 @@ def write(
         stored = _write_inputs(file.write, contents, remaining, sub_progress(progress, 1, 2))
         about = _about(contents, stored, bits)
         file.write(base64.b64encode(contents.deflated(about)).join(NUMBERS) + end)
-        return FileSummary(file.tell(), about["said"])
+        return file.tell(), about["said"]
 
 
 def _bits(catalogue: Catalogue, room: int) -> int:

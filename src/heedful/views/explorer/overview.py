@@ -68,8 +68,10 @@ class Overview(Job):
     def steps(self) -> Iterator[None]:
         """Score every head on some runs of queries, then each head on all queries."""
         H, N, M = self.call.shape
+        firsts = evenly_spaced(max(0, N - RUN) + 1, RUNS).tolist()
+        samples = [range(first, min(first + RUN, N)) for first in firsts]
         for i in range(H):
-            for _ in self._score(i, _sample_runs(N)):
+            for _ in self._score(i, samples):
                 yield
         maps = self.maps()
         for i in range(H):
@@ -86,19 +88,16 @@ class Overview(Job):
         for number, run in enumerate(runs):
             gatherer.add_rows(run, *others)
             yield (number + 1) / len(runs)
-        self._store(i, gatherer.evidence())
-
-    def _store(self, i: int, scores: dict[str, ScoreEvidence]) -> None:
         H = len(self._has_scores)
         self._has_scores[i] = True
-        for name, score in scores.items():
+        for name, score in gatherer.evidence().items():
             blank = torch.full((H,), torch.nan, dtype=torch.float32, device="cpu")
             chance = None if score.chance is None else blank.clone()
             empty = ScoreEvidence(blank, chance, torch.zeros(H, dtype=torch.long, device="cpu"))
             stored = self._numbers.setdefault(name, empty)
-            for numbers, number in zip(stored, score, strict=True):
-                if numbers is not None and number is not None:
-                    numbers[i] = number[0]
+            for numbers, value in zip(stored, score, strict=True):
+                if numbers is not None and value is not None:
+                    numbers[i] = value[0]
 
     def _sampled(self) -> Tensor:
         """Compute thumbnails from a few queries per row of pixels."""
@@ -168,12 +167,6 @@ class Thumbnails(Statistic):
 def _pooled(part: Tensor, start: int, cell: int) -> Tensor:
     """Return the maximum of each cell along the last axis, which begins at index `start`."""
     return tiles.pooled_keys(torch.nn.functional.pad(part, (start % cell, 0)), cell, "max")
-
-
-def _sample_runs(size: int) -> list[range]:
-    """Return evenly spaced runs of adjacent queries."""
-    firsts = evenly_spaced(max(0, size - RUN) + 1, RUNS).tolist()
-    return [range(first, min(first + RUN, size)) for first in firsts]
 
 
 def _array(numbers: Iterable[float | None]) -> Tensor:

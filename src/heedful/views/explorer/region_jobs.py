@@ -65,17 +65,13 @@ class Strongest(Job):
 
     def steps(self) -> Iterator[None]:
         """Search one run of rows after the other."""
-        for share, run in bands(self.queries, self._width, BAND):
+        has_sums = self.call.has_row_sums(self.head, self.queries)
+        width = len(self.keys) if has_sums else self.call.shape[2]  # weights computed per row
+        for share, run in bands(self.queries, width, BAND):
             keys = visible_keys(self.call, run, self.keys, 1)
             self._best = _largest(self._best + self._largest_of(list(run), keys), self.count)
             self.fraction_done = share
             yield
-
-    @property
-    def _width(self) -> int:
-        """The number of weights that are computed per row."""
-        has_sums = self.call.has_row_sums(self.head, self.queries)
-        return len(self.keys) if has_sums else self.call.shape[2]
 
     def _largest_of(self, queries: list[int], keys: range) -> list[Cell]:
         cells: list[Cell] = []

@@ -24,10 +24,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from heedful.errors import HeedfulError, RunError
 from heedful.files import parse_json
 from heedful.views.explorer.access import Guard
-from heedful.views.explorer.catalogue import Catalogue
+from heedful.views.explorer.catalogue import Catalogue, title_of
 from heedful.views.explorer.generation import ACTIONS, Generation, recording_file
 from heedful.views.explorer.handlers import ENDPOINTS, Handlers
-from heedful.views.explorer.jobs import FaultError, RefusedError, Worker, no_work
+from heedful.views.explorer.jobs import FaultError, RefusedError, Worker
 from heedful.views.explorer.one_file import PAGE, page_files, write
 from heedful.views.explorer.request import Request
 
@@ -71,9 +71,9 @@ class Explorer:
             handlers.model = {"name": names, "pairs": pairs, "count": len(self.models)}
         if generation is not None:
             handlers.generation = generation.about
-        watched = no_work if generation is None else generation.work
+        watched = {} if generation is None else {"watched": generation.work}
         self.reader = Worker()
-        self.worker = Worker(handlers.background.work, watched=watched)
+        self.worker = Worker(handlers.background.work, **watched)
         routes = [
             Route("/", self._page),
             Route("/ask/{endpoint}", self._ask),
@@ -131,7 +131,7 @@ class Explorer:
 
     def _add_recording(self, texts: list[str]) -> bytes:
         for name, model in self.models.items():
-            title = self.handlers.catalogue.title_of(texts)
+            title = title_of(texts)
             title = title if len(self.models) == 1 else f"{title} · {name}"
             self.handlers.catalogue.add(title, model.record(*texts, values=True), texts)
         return self.handlers.about()
@@ -204,18 +204,18 @@ class Explorer:
 
 async def _unless_gone(request: HTTPRequest, future: Future) -> bytes | None:
     """Return the result of the future; None if the browser closes the connection first."""
-    result, gone = asyncio.wrap_future(future), asyncio.ensure_future(_disconnected(request))
+
+    async def disconnected() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    result, gone = asyncio.wrap_future(future), asyncio.ensure_future(disconnected())
     await asyncio.wait([result, gone], return_when=asyncio.FIRST_COMPLETED)
     gone.cancel()
     if result.done():
         return result.result()
     result.cancel()  # cancels the future, too
     return None
-
-
-async def _disconnected(request: HTTPRequest) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _body(request: HTTPRequest) -> str:
@@ -277,15 +277,12 @@ class TimedProtocol(H11Protocol):
 
 def listening(port: int) -> socket.socket:
     """Return a socket that listens at a port, for connections from this machine only."""
-    # without an explicit IPPROTO_TCP, asyncio leaves Nagle's algorithm on: 40 ms per small response
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((HOST, port))
-        listener.listen()
+        listener = socket.create_server((HOST, port))
     except OSError as error:
-        listener.close()
         raise RunError(
             f"port {port} ({error.strerror})", remedy="omit --port to use a free one"
         ) from error
+    # its connections inherit this; with Nagle's algorithm, each small response takes 40 ms longer
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener

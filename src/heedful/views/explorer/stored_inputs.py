@@ -20,7 +20,7 @@ from heedful.ops.indexing import evenly_spaced
 from heedful.ops.inputs import MASKED_SCORE, AttentionInputs
 from heedful.ops.map_region import weights
 from heedful.ops.mask_base import parts_of
-from heedful.ops.masks import Causal, Dense, KeyRanges, Mask, Packed, Padding, Window
+from heedful.ops.masks import Causal, KeyRanges, Mask, Packed, Padding, Window
 from heedful.ops.statistics import LogSumExp, gather
 from heedful.recording import Call
 from heedful.views.explorer.wire import packed, planes
@@ -192,13 +192,11 @@ def mask_as_data(call: Call) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
 
 def _bits(part: Mask, call: Call) -> Tensor:
     """Return a mask as packed bits; a single row if all queries have the same mask."""
-    _, N, M = call.shape
+    N = call.shape[1]
     if isinstance(part, Packed):
         bits = part.bits
-    elif isinstance(part, Dense | Padding):
-        table = part.table if isinstance(part, Dense) else part.keep
-        table = torch.atleast_2d(table)
-        bits = Packed.of(table.expand(*table.shape[:-1], M)).bits
+    elif isinstance(part, Padding):
+        bits = Packed.of(torch.atleast_2d(part.keep)).bits
     else:
         runs = (slice(start, start + BITS) for start in range(0, N, BITS))
         crops = [part.crop(call.shape, run) for run in runs]

@@ -107,11 +107,8 @@ def texts_of(recording: Recording) -> list[Text]:
         for i, part in enumerate(parts):
             if not len(part):  # no call could be assigned to this part
                 continue
-            if len(parts) > 1:
-                fields = f"{name}, part {i + 1}", list(part), f"{code}.parts[{i}]"
-            else:
-                fields = name, list(part), code
-            texts.append(Text(*fields, sides=part.sides))
+            label, index = (f", part {i + 1}", f".parts[{i}]") if len(parts) > 1 else ("", "")
+            texts.append(Text(name + label, list(part), code + index, sides=part.sides))
     return texts
 
 

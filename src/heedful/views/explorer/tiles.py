@@ -12,9 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.errors import ArgumentError
 from heedful.ops.heatmap import pool_axis
-from heedful.ops.indexing import as_slice, intersection
+from heedful.ops.indexing import as_slice, check_index, intersection
 from heedful.ops.inputs import block_entries
 from heedful.recording import Call
 from heedful.views.explorer.jobs import Job
@@ -44,18 +43,10 @@ class Tile(NamedTuple):
             ArgumentError: a tile outside the map.
         """
         _, N, M = call.shape
-        top = highest_level(call)
-        if not 0 <= self.level <= top:
-            raise ArgumentError(f"level {self.level}", expected=f"0 to {top} for this map")
-        size = SIDE << self.level
-        rows = range(N)[self.row * size : (self.row + 1) * size]
-        columns = range(M)[self.column * size : (self.column + 1) * size]
-        if self.row < 0 or self.column < 0 or not rows or not columns:
-            raise ArgumentError(
-                f"tile {self.row}, {self.column} of level {self.level}",
-                expected=f"a tile of a map of {N:,} × {M:,}",
-            )
-        return rows, columns
+        size = SIDE << check_index("level", self.level, highest_level(call) + 1)
+        row = check_index("row of tiles", self.row, -(-N // size))
+        column = check_index("column of tiles", self.column, -(-M // size))
+        return range(N)[row * size :][:size], range(M)[column * size :][:size]
 
 
 def highest_level(call: Call) -> int:

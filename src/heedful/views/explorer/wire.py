@@ -67,8 +67,7 @@ def _as_numpy(array: Tensor) -> np.ndarray:
 
 
 def _bytes(part: np.ndarray) -> bytes:
-    data = part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes()
-    return data + b"\0" * (-len(data) % ALIGNED)
+    return part.tobytes() + b"\0" * (-part.nbytes % ALIGNED)
 
 
 def planes(array: Tensor) -> Tensor:
@@ -76,7 +75,5 @@ def planes(array: Tensor) -> Tensor:
 
     Similar numbers share their most significant bytes, so the result deflates better.
     """
-    numbers = array.contiguous().cpu().numpy()
-    little = numbers.astype(numbers.dtype.newbyteorder("<"), copy=False)
-    split = little.reshape(-1).view(np.uint8).reshape(-1, little.itemsize).T
-    return torch.from_numpy(split.copy()).view(little.itemsize, *array.shape)
+    split = array.cpu().contiguous().view(-1, 1).view(torch.uint8).T
+    return split.reshape(array.itemsize, *array.shape)

@@ -21,7 +21,7 @@ from heedful.errors import HeedfulError, RunError
 from heedful.recording import Call, Recording, Sequence
 from heedful.views.bundler import one_script
 from heedful.views.explorer.catalogue import Catalogue, call_id
-from heedful.views.explorer.handlers import ENDPOINTS, Handlers
+from heedful.views.explorer.handlers import Handlers
 from heedful.views.explorer.jobs import Worker
 from heedful.views.explorer.one_file import STANDALONE, styles
 from heedful.views.explorer.text import is_same_call
@@ -54,15 +54,14 @@ class KernelHandler:
         self._pending: dict[str, Future] = {}
         self._worker: tuple[Worker, Handlers] | None = None
 
-    def receive(self, message: Any) -> None:
-        """Handle a message from a page; ignore anything else."""
-        fields = message if isinstance(message, dict) else {}
-        if isinstance(fields.get("page"), str):
-            (self._open if fields.get("open") else self._close)(fields["page"])
-        elif isinstance(fields.get("leave"), str) and fields["leave"] in self._pending:
-            self._pending.pop(fields["leave"]).cancel()
-        elif isinstance(fields.get("ask"), str):
-            self._answer(fields["ask"], fields.get("question"), fields.get("words"))
+    def receive(self, message: dict[str, Any]) -> None:
+        """Handle a message from a page."""
+        if "page" in message:
+            (self._open if message["open"] else self._close)(message["page"])
+        elif "ask" in message:
+            self._answer(message["ask"], message["question"], message["words"])
+        elif future := self._pending.pop(message["leave"], None):
+            future.cancel()
 
     def end(self) -> None:
         """End the thread, without further answers."""
@@ -80,15 +79,11 @@ class KernelHandler:
             self._strong = None
             self.end()
 
-    def _answer(self, number: str, question: Any, words: Any) -> None:
+    def _answer(self, number: str, question: str, words: dict[str, Any]) -> None:
         if question == "page":  # needs no recording
             self._send({"answer": number}, [page()])
             return
-        if not isinstance(question, str) or question not in ENDPOINTS:
-            self._send({"answer": number, "wrong": "no such question"}, [])
-            return
-        pairs = words.items() if isinstance(words, dict) else ()
-        options = {str(name): str(word) for name, word in pairs}
+        options = {name: str(word) for name, word in words.items()}
         try:
             thread, handlers = self._start()
         except HeedfulError as error:

@@ -274,7 +274,8 @@ def _step(walk: Explanation, section: Section, stage: Stage) -> dict[str, Any]:
         rows = range(walk.row, walk.row + 1)
     size = _heads(stage) * len(rows) * len(columns)
     whole = size <= (TABLE if stage.rows == "width" else WHOLE)
-    chosen = (rows, columns) if whole else (_corner(rows), _corner(columns))
+    corner = [[part[i] for i in _ends(len(part), CORNER)] for part in (rows, columns)]
+    chosen = (rows, columns) if whole else corner
     example = WorkedExample(walk, section).example(stage, ROOM)
     step = {
         **stage_summary(stage),
@@ -287,10 +288,6 @@ def _step(walk: Explanation, section: Section, stage: Stage) -> dict[str, Any]:
     if stage.columns == "vocabulary":
         step["labels"] = [walk.vocabulary[id] for id in chosen[1]]
     return step
-
-
-def _corner(indices: range) -> list[int]:
-    return [indices[i] for i in _ends(len(indices), CORNER)]
 
 
 def _finite(numbers: Any) -> Any:

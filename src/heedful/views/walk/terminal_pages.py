@@ -40,12 +40,6 @@ ROWS, TABLE = 7, 5  # rows shown of activations and of weight matrices in the wa
 FEW = 3  # maximum number of answers that are shown in full
 
 
-def by_step(stages: Sequence[Stage]) -> Iterator[list[Stage]]:
-    """Group consecutive stages that belong to the same step."""
-    steps = itertools.groupby(enumerate(stages), lambda numbered: numbered[1].step or numbered[0])
-    return ([stage for _, stage in step] for _, step in steps)
-
-
 def has_query_rows(stage: Stage) -> bool:
     """Whether a stage has a row per query; keys and values have a row per key."""
     return stage.rows == "tokens" and stage.kind not in ("key", "value")
@@ -82,8 +76,9 @@ class Page:
             stages = [stage for stage in section.stages if self.step in (None, stage.name)]
             if stages:
                 self.begin_section(section)
-            for group in by_step(stages):
-                self.print_stages(*group)
+            steps = itertools.groupby(enumerate(stages), lambda pair: pair[1].step or pair[0])
+            for _, step in steps:
+                self.print_stages(*(stage for _, stage in step))
         if self.step is None:
             self.print_answers(self.explanation.answers)
 
