@@ -63,6 +63,7 @@ class SegmentShares(Statistic):
         self.members, self.keys = queries.double(), keys
         self.positions = [segment.nonzero()[:, 0] for segment in keys]
         self.sums: Tensor | None = None  # (H, A, 2 B + 2): sums of the columns of `_rows`
+        self._last: tuple[Block, Tensor] | None = None  # fractions, reused for other heads
 
     def update(self, block: Block) -> None:
         """Add the rows of the block to the sums of their segments."""
@@ -103,11 +104,23 @@ class SegmentShares(Statistic):
 
     def _chance(self, block: Block) -> Tensor:
         """Return the fraction of a query's allowed keys that is in each segment, (h or 1, n, B)."""
+        if self._last is not None and _has_same_mask(block, self._last[0]):
+            return self._last[1]
         n, everything = len(block.queries), torch.arange(len(block.keys), device="cpu")
         inside = [_inside(positions, block.keys) for positions in self.positions]
         counts = [_count_allowed(block.allowed, n, keys) for keys in (*inside, everything)]
         *parts, total = (count.to(block.weights.device, torch.float64) for count in counts)
-        return torch.stack(parts, dim=-1) / total.clamp(min=1)[..., None]
+        fractions = torch.stack(parts, dim=-1) / total.clamp(min=1)[..., None]
+        self._last = block, fractions
+        return fractions
+
+
+def _has_same_mask(block: Block, other: Block) -> bool:
+    """Return whether two blocks have the same rows and the same mask tables."""
+    tables, others = ([table for _, table in b.allowed.parts] for b in (block, other))
+    if block.queries != other.queries or len(tables) != len(others):
+        return False
+    return all(a is b for a, b in zip(tables, others, strict=True))
 
 
 def _inside(positions: Tensor, keys: range) -> Tensor:

@@ -111,9 +111,20 @@ def blocks(
         run = range(start, min(start + rows, within.stop))
         allowed = allowed_to(inputs, run)
         fit = entries // max(1, len(run) * len(allowed.keys)) // group
-        step = max(1, fit) * group
+        step = _products_per_block(H // group, fit, inputs.query) * group
         for first in range(0, H, step):
             yield _block(inputs, slice(first, min(first + step, H)), run, allowed, buffers)
+
+
+def _products_per_block(products: int, fit: int, like: Tensor) -> int:
+    """Return how many products a block computes at once, if `fit` of them fit into memory.
+
+    Blocks get nearly equal sizes. On a CPU each thread computes complete products, so the result is
+    a multiple of the threads if possible: with three products, one of two threads would be idle.
+    """
+    at_once = -(-products // -(-products // max(1, fit)))
+    threads = torch.get_num_threads() if like.is_cpu else 1
+    return at_once - at_once % threads if threads < at_once < products else at_once
 
 
 def _block(

@@ -52,6 +52,7 @@ def model_directory(
             )
         if not (path / "config.json").exists() and (models := _models_in(path)):
             raise RunError(f"{path} is a folder of models", expected=f"one of them: {models}")
+        _check_regular(path)
         return path
     name = path.as_posix()
     if path.is_file():
@@ -66,9 +67,9 @@ def model_directory(
             expected=EXPECTED,
             remedy="check the path, or create a directory with `heedful train --out DIR`",
         )
-    directory = _download(name, revision, SAFE)
+    directory = _download(name, revision, (*DESCRIPTIONS, *_weights(SAFE)))
     if allow_pickle and not any(directory.glob("*.safetensors")):
-        directory = _download(name, revision, PICKLED)
+        directory = _download(name, revision, (*DESCRIPTIONS, *_weights(PICKLED)))
     return directory
 
 
@@ -78,16 +79,28 @@ def _models_in(folder: Path) -> str:
     return ", ".join(map(str, itertools.islice(paths, 10)))
 
 
-def _download(name: str, revision: str | None, weights: str) -> Path:
-    """Download a model; `weights` is the name of its weights if they are in a single file."""
+def _check_regular(directory: Path) -> None:
+    """Raise a `RunError` for a pipe or a device, which might be read without an end."""
+    for path in directory.iterdir():
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise RunError(
+                f"{path} is a pipe or a device", expected="a model's directory with regular files"
+            )
+
+
+def _weights(name: str) -> tuple[str, ...]:
+    """Return file patterns for the weights: one file, or shards with their index."""
+    stem, _, suffix = name.partition(".")
+    return name, f"{stem}-*.{suffix}", f"{name}.index.json"
+
+
+def _download(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
     from huggingface_hub import constants, errors, snapshot_download
 
     models = _models_in(Path(name).parent) if "/" in name else ""
-    stem, _, suffix = weights.partition(".")
-    patterns = [*DESCRIPTIONS, weights, f"{stem}-*.{suffix}", f"{weights}.index.json"]
     local = f"one of {models}, or a hub name" if models else None
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
     except errors.LocalEntryNotFoundError as error:  # a subclass of the errors below
         raise RunError(
             f"no directory {name!r} here, and no network to download a model of this name from the "

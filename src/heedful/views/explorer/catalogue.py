@@ -6,6 +6,7 @@ page. A live text has a list of calls for each length that it has had so far.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import count
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from heedful.views.explorer.continuation import LiveText
 
 TITLE_LENGTH = 40  # characters
+SHARED = 3  # words that two titles may share at their beginning
 CACHED_LENGTHS = 4  # cached lists of calls per live text: a page requests the newest
 
 Selection = tuple[list[int] | None, list[int] | None]  # numbers of layers, and of heads; None: all
@@ -120,6 +122,11 @@ class Catalogue:
         self._sources[self._unused(name)] = _Live(text, self._selection)
         return len(self._sources) - 1
 
+    def title_of(self, texts: list[str]) -> str:
+        """Return a title that tells texts from those of the latest recording of typed texts."""
+        typed = [source.typed for source in self._sources.values() if source.typed]
+        return title_of(texts, typed[-1] if typed else None)
+
     def _unused(self, name: str) -> str:
         names = (name if n == 1 else f"{name} ({n})" for n in count(1))
         return next(candidate for candidate in names if candidate not in self._sources)
@@ -187,13 +194,19 @@ def call_id(indices: Indices) -> str:
     return ".".join(map(str, indices))
 
 
-def title_of(texts: list[str]) -> str:
+def title_of(texts: list[str], other: list[str] | None = None) -> str:
     """Return texts as a title of one line, cut to `TITLE_LENGTH` characters.
 
-    >>> title_of(["The keys to the cabinet", "are on the table"])
-    'The keys to the cabinet · are on the ta…'
+    If `other` begins with the same words, the title begins a word before the first difference.
+
+    >>> title_of(["The keys to the cabinet are on the table"], ["The keys to the cabinet is here"])
+    '… cabinet are on the table'
     """
-    line = " ".join(" · ".join(texts).split())
+    words = " · ".join(texts).split()
+    pairs = zip(words, " · ".join(other or []).split(), strict=False)
+    shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    start = shared - 1 if shared > SHARED and shared < len(words) else 0
+    line = " ".join((["…"] if start else []) + words[start:])
     return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1] + "…"
 
 

@@ -24,7 +24,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from heedful.errors import HeedfulError, RunError
 from heedful.files import parse_json
 from heedful.views.explorer.access import Guard
-from heedful.views.explorer.catalogue import Catalogue, title_of
+from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.generation import ACTIONS, Generation, recording_file
 from heedful.views.explorer.handlers import ENDPOINTS, Handlers
 from heedful.views.explorer.jobs import FaultError, RefusedError, Worker
@@ -131,7 +131,7 @@ class Explorer:
 
     def _add_recording(self, texts: list[str]) -> bytes:
         for name, model in self.models.items():
-            title = title_of(texts)
+            title = self.handlers.catalogue.title_of(texts)
             title = title if len(self.models) == 1 else f"{title} · {name}"
             self.handlers.catalogue.add(title, model.record(*texts, values=True), texts)
         return self.handlers.about()
