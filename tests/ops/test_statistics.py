@@ -259,6 +259,24 @@ def test_no_block_exceeds_its_limit():
     assert sum(sizes) < 4 * 500 * 60  # blocks outside the window are skipped
 
 
+@pytest.mark.parametrize(
+    ("heads", "fit", "threads", "sizes"),
+    [
+        (12, 3, 2, [2] * 6),  # with blocks of three, one thread would be idle
+        (12, 3, 1, [3] * 4),
+        (12, 5, 2, [4] * 3),
+        (7, 7, 2, [7]),
+        (5, 4, 2, [2, 2, 1]),
+        (3, 1, 2, [1] * 3),
+    ],
+)
+def test_threads_share_the_products_of_a_block(monkeypatch, heads, fit, threads, sizes):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    words = torch.randn(heads, 4, 6)
+    result = blocks(AttentionInputs(words, words, 1.0), entries=fit * 4 * 4)
+    assert [len(block.weights) for block in result] == sizes
+
+
 def test_log_sum_exp_of_long_rows_is_exact():
     """torch's softmax rounds when it adds equal numbers, so its weights do not sum to 1."""
     query, key = torch.randn(2, 3, 4), torch.zeros(2, 70_000, 4)

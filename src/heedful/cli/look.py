@@ -186,8 +186,8 @@ def _recordings_page(source: tuple[str, ...], selection: dict[str, Any], ranges:
         return _Page(texts, title=_name(source[0]))
     from heedful.recording import load
 
-    recordings = (load(Path(path)) for path in source)
-    return _Page(_texts(dict(zip(_names(source), recordings, strict=True)), selection, ranges))
+    named = {name: load(Path(path)) for name, path in zip(_names(source), source, strict=True)}
+    return _Page(_texts(named, selection, ranges))
 
 
 def _generation_page(

@@ -40,7 +40,7 @@ def rollout(layers: Iterable[Iterable[Tensor]], query: int) -> Float[Tensor, " k
     """
     shares: Tensor | None = None
     for heads in layers:
-        total, count = 0, 0
+        rows = []  # of each head
         for weights in heads:
             if shares is None:
                 shares = torch.zeros(len(weights), dtype=torch.float64, device=weights.device)
@@ -51,8 +51,9 @@ def rollout(layers: Iterable[Iterable[Tensor]], query: int) -> Float[Tensor, " k
                     expected="one text in every layer, (N, N)",
                     cause="cross-attention, pooling, or a pass with a cache",
                 )
-            total, count = total + shares @ weights.double().nan_to_num(0), count + 1
-        shares = (shares + total / count) / 2
+            rows.append(shares @ weights.double().nan_to_num(0))
+        if shares is not None:
+            shares = (shares + torch.stack(rows).mean(0)) / 2
     if shares is None:
         raise ArgumentError("no layer", expected="at least one")
     return shares

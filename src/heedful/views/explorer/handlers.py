@@ -230,8 +230,8 @@ class Handlers:
         query, N = request.number("at", call.shape[1]), call.shape[1]
         if N > ROLLED:
             raise ArgumentError(f"a rollout of {N:,} tokens", expected=f"at most {ROLLED:,}")
-        *text, last = indices[:3]
-        calls = [self.catalogue.call(*text, n, *indices[3:]) for n in range(last, -1, -1)]
+        recording, text, last, *tokens = indices
+        calls = [self.catalogue.call(recording, text, n, *tokens) for n in range(last, -1, -1)]
         shares = rollout((map(each.weights, each.heads) for each in calls), query)
         return packed({"word": "exact"}, weights=shares.float())
 
