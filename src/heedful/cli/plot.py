@@ -29,6 +29,7 @@ from heedful.cli.options import (
 )
 from heedful.cli.output_paths import picture_paths
 from heedful.cli.watched_heads import plot_scores_over_steps, was_watched
+from heedful.errors import RunError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -179,7 +180,14 @@ def plot(
     for kind, figure in figures.items():
         click.echo(save(figure, paths[kind]))
     if "loss" in kinds:
-        _draw_loss(source, paths["loss"])
+        from heedful.cli.run_training import draw_losses
+
+        if draw_losses(source, paths["loss"]) is None:
+            raise RunError(
+                f"{source} has no metrics to draw a loss curve from",
+                expected="a training run of `heedful train`",
+            )
+        click.echo(paths["loss"])
 
 
 def _text_figures(
@@ -197,18 +205,6 @@ def _text_figures(
         elif kind == "scores":
             figures[kind] = scores_picture(list(calls), Selection(**selection), style.get("title"))
     return figures
-
-
-def _draw_loss(source: Path, path: Path) -> None:
-    from heedful.cli.run_training import draw_losses
-    from heedful.errors import RunError
-
-    if draw_losses(source, path) is None:
-        raise RunError(
-            f"{source} has no metrics to draw a loss curve from",
-            expected="a training run of `heedful train`",
-        )
-    click.echo(path)
 
 
 def draw_attention(recording: Recording, folder: Path) -> list[Path]:

@@ -161,13 +161,9 @@ def _score_shape(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
             expected="as many values as keys (axis −2)",
             cause="key and value taken from different sequences",
         )
-    heads = _heads(query, key, value, shapes) if query.ndim >= 4 else ()
-    end = -2 - len(heads)
-    batch = _batch((query.shape[:end], key.shape[:end], value.shape[:end]), shapes)
-    return (*batch, *heads, query.shape[-2], key.shape[-2])
-
-
-def _heads(query: Tensor, key: Tensor, value: Tensor, shapes: str) -> tuple[int]:
+    if query.ndim < 4:
+        batch = _batch((query.shape[:-2], key.shape[:-2], value.shape[:-2]), shapes)
+        return (*batch, query.shape[-2], key.shape[-2])
     heads, kv_heads, value_heads = query.shape[-3], key.shape[-3], value.shape[-3]
     if kv_heads != value_heads or 0 in (heads, kv_heads) or heads % kv_heads:
         raise ArgumentError(
@@ -176,7 +172,8 @@ def _heads(query: Tensor, key: Tensor, value: Tensor, shapes: str) -> tuple[int]
             cause="axes in the order (batch, tokens, heads, width)",
             remedy="transpose(1, 2) puts heads before tokens",
         )
-    return (heads,)
+    batch = _batch((query.shape[:-3], key.shape[:-3], value.shape[:-3]), shapes)
+    return (*batch, heads, query.shape[-2], key.shape[-2])
 
 
 def _batch(leading: tuple[torch.Size, ...], shapes: str) -> torch.Size:

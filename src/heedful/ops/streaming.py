@@ -133,11 +133,8 @@ def _inputs(arguments: Arguments) -> list[tuple[AttentionInputs, int]]:
         mask = Combined((*structures, *dense)) if parts else None
         sequence_bias = None if bias is None else bias[b]
         inputs = AttentionInputs(query[b], key[b], arguments.scale, mask, sequence_bias)
-        result.append((inputs, _first_real(dense)))
+        # the first real key: the first key that each table allows for some query
+        is_real = [part.table.any(dim=(0, 1)) for part in dense]
+        first = int(torch.stack(is_real).all(dim=0).int().argmax()) if dense else 0
+        result.append((inputs, first))
     return result
-
-
-def _first_real(tables: list[Dense]) -> int:
-    """Return the first real key: the first key that each table allows for some query."""
-    is_real = [table.table.any(dim=(0, 1)) for table in tables]
-    return int(torch.stack(is_real).all(dim=0).int().argmax()) if is_real else 0

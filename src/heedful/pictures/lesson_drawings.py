@@ -266,7 +266,9 @@ def columns(
     diagram, grid = Diagram(), []
     for number, (source, names) in enumerate(columns.items()):
         x = 4.2 * number
-        rows = [Box(x, 0.6 * y, 2.5, 0.38, name, tint=_tint(name)) for y, name in enumerate(names)]
+        tints = [next((TINT_OF[k] for k in TINT_OF if k in name), "plain") for name in names]
+        parts = enumerate(zip(names, tints, strict=True))
+        rows = [Box(x, 0.6 * y, 2.5, 0.38, name, tint=tint) for y, (name, tint) in parts]
         diagram.boxes += rows
         diagram.labels.append(Label(x, -0.62, source, "center", "strong"))
         has_link = any(start == (number, len(rows) - 1) for start, _ in links)
@@ -279,10 +281,6 @@ def columns(
         path = ((start.x + 1.25, start.y), (middle, start.y), (middle, stop.y))
         diagram.arrows.append(Arrow((*path, (stop.x - 1.25, stop.y))))
     return draw(diagram)
-
-
-def _tint(name: str) -> str:
-    return next((tint for part, tint in TINT_OF.items() if part in name), "plain")
 
 
 def _figure(size: tuple[float, float], panels: int = 1) -> tuple[Figure, list[Axes]]:

@@ -6,7 +6,6 @@ import base64
 import io
 import math
 from collections.abc import Sequence
-from functools import cache
 
 import numpy as np
 from PIL import Image  # a dependency of matplotlib
@@ -31,6 +30,8 @@ def strip(maps: Sequence[np.ma.MaskedArray], side: int) -> tuple[str, int, int]:
     >>> url[:22], width, height
     ('data:image/png;base64,', 52, 16)
     """
+    import matplotlib
+
     n, m = maps[0].shape
     cell, gap = max(1, side // max(n, m)), 2
     cell_height = max(cell, math.ceil(min(LOWEST, side) / n))  # so that a single row is visible
@@ -46,15 +47,8 @@ def strip(maps: Sequence[np.ma.MaskedArray], side: int) -> tuple[str, int, int]:
         tile = levels.repeat(cell_height, 0).repeat(cell, 1)
         sheet[top : top + height, left : left + width] = tile
     image, file = Image.fromarray(sheet), io.BytesIO()
-    image.putpalette(_palette())
+    viridis = matplotlib.colormaps["viridis"](np.linspace(0, 1, LEVELS), bytes=True)[:, :3]
+    image.putpalette(np.vstack([viridis, [GREY, WHITE]]).astype(np.uint8).tobytes())
     image.save(file, "PNG", optimize=True)
     data = base64.b64encode(file.getvalue()).decode("ascii")
     return f"data:image/png;base64,{data}", sheet.shape[1], sheet.shape[0]
-
-
-@cache
-def _palette() -> bytes:
-    import matplotlib
-
-    colours = matplotlib.colormaps["viridis"](np.linspace(0, 1, LEVELS), bytes=True)[:, :3]
-    return np.vstack([colours, [GREY, WHITE]]).astype(np.uint8).tobytes()

@@ -105,7 +105,8 @@ class Matrix:
         candidates = without_gaps(corners(self.shape[1], max(3, (room - label) // 4)))
         numbers = dict(zip(indices, self.part(indices, candidates), strict=True))
         form = formatter(value for row in numbers.values() for value in row)
-        width = self._width(form, numbers.values(), candidates)
+        cells = [len(form(value)) for row in numbers.values() for value in row]
+        width = max([*cells, *(min(8, cell_len(self.columns(column))) for column in candidates)])
         columns = corners(self.shape[1], (room - label) // (width + 2))
         positions = {column: i for i, column in enumerate(candidates)}
         top = max((abs(v) for row in numbers.values() for v in row if math.isfinite(v)), default=0)
@@ -124,11 +125,6 @@ class Matrix:
             title = fit(self.title, output[0].cell_len, left=True)
             output.insert(0, Text(title, "dim", no_wrap=True))
         return output
-
-    def _width(self, form: Callable, rows: Iterable[Sequence[float]], columns: list[int]) -> int:
-        numbers = [len(form(value)) for row in rows for value in row]
-        names = [min(8, cell_len(self.columns(column))) for column in columns]
-        return max([*numbers, *names])
 
     def _header(self, columns: list[int | None], label: int, width: int) -> Text:
         line = Text(" " * label, "dim", no_wrap=True)

@@ -85,7 +85,8 @@ def _rope_type(rotary: Mapping[str, Any]) -> str:
 def _windows(description: Mapping[str, Any]) -> set[int | None]:
     """Return the distinct window sizes of the layers; None is no window."""
     # 4096 is transformers' default, which applies if the file does not set a size
-    size, windows = description.get("sliding_window", 4096), _family(description).windows
+    size = description.get("sliding_window", 4096)
+    windows = FAMILIES[description["model_type"]].windows
     if windows == "never" or (windows == "flag" and not description.get("use_sliding_window")):
         return {None}
     if windows == "always":
@@ -99,14 +100,11 @@ def _windows(description: Mapping[str, Any]) -> set[int | None]:
 
 def _biases(description: Mapping[str, Any]) -> dict[str, Any]:
     """Return the bias settings of GPTConfig."""
-    family, attention = _family(description), bool(description.get("attention_bias"))
+    family = FAMILIES[description["model_type"]]
+    attention = bool(description.get("attention_bias"))
     feed = family.kind == "Llama" and bool(description.get("mlp_bias"))
     biases = {"attention_bias": attention, "bias": attention} | family.fixed
     return biases if feed == biases["bias"] else biases | {"feed_bias": feed}
-
-
-def _family(description: Mapping[str, Any]) -> Family:
-    return FAMILIES[str(description["model_type"])]
 
 
 def unsupported(description: Mapping[str, Any]) -> list[str]:

@@ -30,7 +30,7 @@ def mapped_tensors(
     tensors = _single_or_shards(directory, SAFE, lambda path: read(path, advice)[0])
     if tensors is not None:
         return tensors
-    pickled = next((p for p in _file_and_index(directory, PICKLED) if p.exists()), None)
+    pickled = next(directory.glob(f"{PICKLED}*"), None)
     if pickled is None:
         files = ", ".join(sorted(path.name for path in directory.iterdir())) or "nothing"
         raise RunError(
@@ -48,14 +48,10 @@ def mapped_tensors(
     return _single_or_shards(directory, PICKLED, _load_pickle) or {}
 
 
-def _file_and_index(directory: Path, name: str) -> tuple[Path, Path]:
-    return directory / name, directory / f"{name}.index.json"
-
-
 def _single_or_shards(
     directory: Path, name: str, open_file: Callable[[Path], Mapping[str, Tensor]]
 ) -> dict[str, Tensor] | None:
-    single, index = _file_and_index(directory, name)
+    single, index = directory / name, directory / f"{name}.index.json"
     if single.exists():
         return dict(open_file(single))
     if not index.exists():

@@ -75,10 +75,8 @@ class _GPTContinuation(Continuation):
     def __init__(self, loaded: LoadedGPT, prompt: str) -> None:
         self.model, self._opened = loaded.model, loaded
         tokenizer = loaded.tokenizer
-        if prompt:
-            self.ids = loaded.read(prompt).inputs["ids"][0].tolist()
-        else:
-            self.ids = beginning(tokenizer)
+        read = loaded.read(prompt).inputs["ids"][0].tolist() if prompt else None
+        self.ids = read or beginning(tokenizer)
         self.ends = loaded.ends
         self.size, self.context_length = tokenizer.size, loaded.model.config.context_length
         self._reader = Reader(loaded.model, 1, max_length=len(self.ids))
@@ -198,10 +196,6 @@ class LiveText:
     def missed(self) -> dict[str, str]:
         """The modules whose attention could not be recorded, and the reason for each."""
         return self.growing.missed
-
-    def is_prompt(self, prompt: str) -> bool:
-        """Return whether the text is exactly this prompt, with no token added."""
-        return self.prompt_text == prompt and len(self.ids) == self.prompt
 
     def recording(self, tokens: int) -> Recording:
         """Return a recording of the first `tokens` tokens, as if recorded in one pass."""

@@ -74,7 +74,11 @@ class FileContents:
         self.heads: list[Head] = []
         self.inputs: dict[Indices, StoredInputs] = {}
         self.errors: dict[Indices, str] = {}
-        side, pixels = self._side(room), image_size([call for _, call in self._calls], room / 4)
+        count = sum(call.shape[0] for _, call in self._calls)  # the more heads, the smaller
+        sides = (SMALL, SMALL // 2, SMALL // 4)
+        fitting = (side for side in sides if 2 * count * side**2 <= THUMBNAILS * room)
+        side = next(fitting, sides[-1])  # the maximum side of a thumbnail in pixels
+        pixels = image_size([call for _, call in self._calls], room / 4)
         weights = [call.shape[0] * call.shape[1] * call.shape[2] for _, call in self._calls]
         total, completed = max(1, sum(weights)), 0
         for (indices, call), size in zip(self._calls, weights, strict=True):
@@ -97,12 +101,6 @@ class FileContents:
         for part in (*self._parts.parts, packed({"part": "about", **about, "file": file})):
             pieces.append(deflate.compress(struct.pack("<I", len(part)) + part))
         return b"".join(pieces) + deflate.flush()
-
-    def _side(self, room: float) -> int:
-        """Return the maximum side of a thumbnail in pixels; the more heads, the smaller."""
-        heads = sum(call.shape[0] for _, call in self._calls)
-        sides = (SMALL, SMALL // 2, SMALL // 4)
-        return next((side for side in sides if 2 * heads * side**2 <= THUMBNAILS * room), sides[-1])
 
     def _read(
         self, indices: Indices, side: int, bits: int, report: OnProgress

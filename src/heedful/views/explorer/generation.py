@@ -118,7 +118,7 @@ class Generation:
             if not isinstance(prompt, str):
                 raise ArgumentError(f"prompt {prompt!r}", expected="a text")
             options = _options(fields)
-            if not self._text.is_prompt(prompt):
+            if self._text.prompt_text != prompt or len(self._text.ids) > self._text.prompt:
                 self._begin(prompt)
             self._run(options)
         elif action == "choose":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import sys
 import tempfile
@@ -43,7 +44,8 @@ def bundle(item: Viewable, *, kernel: bool | None = None, **chosen: Any) -> Any:
         if not is_notebook() or not has_widgets():
             return None
         kernel = not fetches_widgets()
-        if not kernel and _weights(item) > MAX_AUTOMATIC:
+        calls = [item] if isinstance(item, Call) else item
+        if not kernel and sum(math.prod(call.shape) for call in calls) > MAX_AUTOMATIC:
             return _table(item, "heedful.look(…, kernel=False) shows the page; it takes a while")
     try:
         if kernel:
@@ -58,11 +60,6 @@ def bundle(item: Viewable, *, kernel: bool | None = None, **chosen: Any) -> Any:
 def _table(item: Viewable, line: str) -> dict[str, str]:
     """Return the table, below a line that explains why there is no page."""
     return {HTML: f"<div>{escape(line)}</div>{item._repr_html_()}"}
-
-
-def _weights(item: Viewable) -> int:
-    calls = [item] if isinstance(item, Call) else item
-    return sum(call.shape[0] * call.shape[1] * call.shape[2] for call in calls)
 
 
 def is_notebook() -> bool:

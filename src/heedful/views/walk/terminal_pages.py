@@ -106,7 +106,10 @@ class Page:
         for name, tokens in (("tokens", walk.tokens), ("tokens of the memory", walk.memory)):
             if tokens:
                 self._print_head(name, f"{len(tokens):,}")
-                self._print_tokens(tokens)
+                indices = _listed(len(tokens), self.most)
+                items = ("… " if i is None else f"{i} {visible(tokens[i])} " for i in indices)
+                for line in flow(items, self.room).splitlines():
+                    self._print_line(Text(line.rstrip(), "bold"))
 
     def begin_section(self, section: Section) -> None:
         """Begin a section, with a heading in the walk of a model."""
@@ -232,12 +235,6 @@ class Page:
         if self.coloured and stages[0].kind == "weights" and self.explanation.query is None:
             texts.append(Text("Brighter cells are larger weights.", "dim"))
         return [line for text in texts for line in self._wrapped(text, room)]
-
-    def _print_tokens(self, tokens: Sequence[str]) -> None:
-        indices = _listed(len(tokens), self.most)
-        items = ("… " if i is None else f"{i} {visible(tokens[i])} " for i in indices)
-        for line in flow(items, self.room).splitlines():
-            self._print_line(Text(line.rstrip(), "bold"))
 
     def _print_line(self, line: Text, margin: int = MARGIN) -> None:
         padded = Text.assemble(" " * margin, line)
