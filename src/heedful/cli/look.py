@@ -117,7 +117,9 @@ def look(
     has_recording, only_recordings = any(are_recordings), all(are_recordings)
     has_text = len(source) > 1 and not has_recording and file is None
     models, text = (source[:-1], source[-1]) if has_text else (source, None)
-    if not source or has_recording > only_recordings:
+    is_model = text is not None and os.path.isfile(os.path.join(text, "config.json"))
+    is_repeated = len({*models}) < len(models)
+    if not source or has_recording > only_recordings or is_model or is_repeated:
         raise click.UsageError(
             "give recordings, without a text, as in `heedful look first.safetensors`; or one or "
             'more models, then a text in quotes: `heedful look runs/first "The import statement"`'
@@ -142,8 +144,8 @@ def look(
         refuse_with_recording(source[0], **inputs, verify=verify)
         page = _recordings_page(source, selection, segments and segments.ranges)
     else:
-        if image is not None:
-            refuse("cannot be combined with --image.", segments=segments)
+        if image is not None or len(models) > 1:
+            refuse("needs one model and a text.", segments=segments)
         words = optional_text(image, text, file)
         options = {**selection, "cut": cut, "verify": verify, "values": True}
         opened = dict(zip(_names(models), (_opened(name, opening) for name in models), strict=True))
@@ -156,7 +158,7 @@ def look(
                     model, words or "", second, segments, **options
                 )
         page = _Page(
-            _texts(recordings, selection, ranges if len(models) == 1 else None, words, second),
+            _texts(recordings, selection, ranges, words, second),
             models={} if image is not None else opened,  # texts typed in would have no image
         )
     if html is not None:

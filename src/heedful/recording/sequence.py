@@ -20,6 +20,7 @@ from heedful.recording.capture import Capture
 from heedful.recording.checks import is_integer, nothing_recorded
 from heedful.recording.heads import Head, heads_of
 from heedful.recording.images import Images
+from heedful.recording.module_names import side_of
 from heedful.recording.progress import OnProgress, sub_progress
 from heedful.recording.segment_masks import SegmentSpecs
 from heedful.recording.segment_table import Segments
@@ -216,7 +217,7 @@ class Sequence:
         `heedful.ops.rollout` defines it and its errors. It is no proof of cause.
         """
         calls = [call for call in self if layer is None or (call.layer or 0) <= layer]
-        return rollout((map(call.weights, call.heads) for call in reversed(calls)), query)
+        return rollout((map(call.weights, call.heads) for call in rolled(calls)), query)
 
     def segments(
         self, segments: SegmentSpecs, *, target: SegmentSpecs | None = None,
@@ -356,3 +357,20 @@ def call_of(capture: Capture, text: int, part: int = 0) -> Call:
         ids=capture.key_ids(text, part), query_ids=capture.ids_of_queries(text, part),
         door=capture.door, chosen=capture.heads, check_file=capture.check_file,
     )  # fmt: skip
+
+
+def rolled(calls: list[Call]) -> list[Call]:
+    """Return the calls of a rollout up to the last of `calls`, the last one first.
+
+    Raises:
+        ArgumentError: the last call is cross-attention, or an earlier layer was not recorded.
+    """
+    last = calls[-1] if calls else None
+    if last is None or last.is_cross:
+        raise ArgumentError("a rollout of no layer of self-attention", expected="self-attention")
+    place = side_of(last.name), last.pass_index
+    same = [c for c in calls if not c.is_cross and (side_of(c.name), c.pass_index) == place]
+    layers = [call.layer for call in same if call.layer is not None]
+    if layers and sorted(set(layers)) != list(range(layers[-1] + 1)):
+        raise ArgumentError(f"layers {layers}", expected="all layers from 0", remedy="record all")
+    return same[::-1]

@@ -19,6 +19,7 @@ from heedful.head_kinds import SCORES
 from heedful.ops.indexing import as_slice, evenly_spaced
 from heedful.ops.rollout import rollout
 from heedful.recording import Call
+from heedful.recording.sequence import rolled
 from heedful.views.explorer import tiles
 from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.jobs import Background, Job
@@ -231,8 +232,8 @@ class Handlers:
         if N > ROLLED:
             raise ArgumentError(f"a rollout of {N:,} tokens", expected=f"at most {ROLLED:,}")
         recording, text, last, *tokens = indices
-        calls = [self.catalogue.call(recording, text, n, *tokens) for n in range(last, -1, -1)]
-        shares = rollout((map(each.weights, each.heads) for each in calls), query)
+        calls = [self.catalogue.call(recording, text, n, *tokens) for n in range(last + 1)]
+        shares = rollout((map(each.weights, each.heads) for each in rolled(calls)), query)
         return packed({"word": "exact"}, weights=shares.float())
 
     def strongest(self, request: Request) -> bytes:

@@ -130,10 +130,11 @@ class Explorer:
         return await self._respond(request, lambda: self._add_recording(texts))
 
     def _add_recording(self, texts: list[str]) -> bytes:
-        for name, model in self.models.items():
-            title = self.handlers.catalogue.title_of(texts)
-            title = title if len(self.models) == 1 else f"{title} · {name}"
-            self.handlers.catalogue.add(title, model.record(*texts, values=True), texts)
+        catalogue, models = self.handlers.catalogue, self.models.items()
+        recordings = {name: model.record(*texts, values=True) for name, model in models}
+        title = catalogue.title_of(texts)
+        for name, recording in recordings.items():
+            catalogue.add(title + f" · {name}" * (len(models) > 1), recording, texts)
         return self.handlers.about()
 
     async def _one_file(self, request: HTTPRequest) -> Response:

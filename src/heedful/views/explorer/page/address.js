@@ -1,5 +1,6 @@
 // Converts the page's state to address parameters and back. Invalid parameters are ignored.
 import { batch } from "./html.js";
+import { integer } from "./number_format.js";
 import { PANES } from "./panes.js";
 import { fromParameter, toParameter } from "./segments/segments.js";
 import { FULL_VIEW, TABS } from "./state.js";
@@ -85,11 +86,6 @@ export function fromAddress(state, text) {
     state.panes.value = Object.fromEntries(given);
     state.theme.value = option("theme", ["", "light", "dark"], "");
   });
-}
-
-/** A non-negative integer, or NaN. @param {string | null} text */
-function integer(text) {
-  return text !== null && /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;
 }
 
 /** @param {string | null} text */

@@ -71,7 +71,7 @@ function followTheme(state, theme) {
 
 /** The page; it starts again when weights are multiplied by value norms, or not. @param {{state: State, source: Source, host: Host}} props */
 function Root({ state, source, host }) {
-  const isScaled = state.isValueWeighted.value;
+  const isScaled = state.hasValueNorms.value;
   const shown = useMemo(() => (isScaled ? valueWeighted(source) : source), [isScaled]);
   return html`<${Page} key=${isScaled} state=${state} source=${shown} host=${host} />`;
 }

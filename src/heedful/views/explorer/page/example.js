@@ -54,5 +54,6 @@ async function openExample(state, source, heads, host, hasChosen) {
   state.show(best.call, best.head);
   state.cell.value = { query, key };
   state.pinned.value = true;
+  state.previous = null; // the user has seen no other map
   host.address?.write(toAddress(state), false); // not a step back in the browser's history
 }

@@ -41,3 +41,7 @@ export function ordinal(n) {
   const end = last > 10 && last < 14 ? "th" : ({ 1: "st", 2: "nd", 3: "rd" }[n % 10] ?? "th");
   return n.toLocaleString("en") + end;
 }
+
+/** A non-negative integer, or NaN. @param {string | null} text */
+export const integer = (text) =>
+  text !== null && /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;

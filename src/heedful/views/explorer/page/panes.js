@@ -59,9 +59,13 @@ export function Divider({ state, pane }) {
     event.preventDefault();
     event.stopPropagation();
   };
-  useEffect(() => handle.current?.setAttribute("aria-valuenow", String(measured().size)));
+  useEffect(() => {
+    const { isFlat, size } = measured();
+    handle.current?.setAttribute("aria-valuenow", String(Math.round(size)));
+    handle.current?.setAttribute("aria-orientation", isFlat ? "horizontal" : "vertical");
+  });
   return html`<div ref=${cover} class=${`divider divider-${pane}`}>
-    <div ref=${handle} class="handle" role="separator" tabindex="0" aria-label=${`Size of the part: ${pane}`} onKeyDown=${onKeyDown} onDblClick=${() => resize(undefined)}
+    <div ref=${handle} class="handle" role="separator" tabindex="0" aria-valuemin="0" aria-valuemax="2000" aria-label=${`Size of the part: ${pane}`} onKeyDown=${onKeyDown} onDblClick=${() => resize(undefined)}
       onPointerDown=${(/** @type {PointerEvent} */ e) => handle.current?.setPointerCapture(e.pointerId)} onPointerMove=${drag}></div>
     <button type="button" aria-label=${`${isShut ? "Show" : "Collapse"} the part: ${pane}`} aria-expanded=${!isShut} title=${isShut ? `show ${pane}` : `collapse ${pane}`} onClick=${() => resize(isShut ? undefined : 0)}></button></div>`;
 }

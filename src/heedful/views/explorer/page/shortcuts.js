@@ -103,6 +103,7 @@ function keyActions(state, painter, page) {
     Home: () => moveToKey(state, painter(), 0),
     End: () => moveToKey(state, painter(), Number.POSITIVE_INFINITY),
     Escape: () => {
+      state.largeHeads.value = false;
       state.cell.value = null;
       state.pinned.value = false;
     },
@@ -168,8 +169,8 @@ export function Help({ close, canGenerate, hasSteps }) {
   const all = [...(canGenerate ? GENERATION : []), ...(hasSteps ? TRAINING : []), ...HELP];
   const box = useRef(/** @type {HTMLDialogElement | null} */ (null));
   useEffect(() => box.current?.showModal(), []);
-  return html`<dialog ref=${box} onClose=${close} aria-label="How to use the page"><h2>How to use the page</h2>
+  return html`<dialog ref=${box} onClose=${close} aria-label="How to use the page"><h2 tabindex="-1" autofocus>How to use the page</h2>
     <p>Each small picture on the left is the attention map of a ${Term("head")}; click it to see the head in the middle. There, each ${Term("row")} is a query token and each ${Term("column")} a key token, and the colour of a cell shows the ${Term("weight")}. On the right is the calculation of the weight of the selected cell, down to single products.</p>
-    <p>Drag to move the map; use the wheel or two fingers to zoom. Click a cell to pin it, or a token at the edge to highlight its row or column. Point at a word with a dotted underline to see its definition.</p><h3>Keys</h3><dl>${all.map(([keys, action]) => html`<div><dt>${keys}</dt><dd>${action}</dd></div>`)}</dl>
-    <form method="dialog"><button autofocus>close</button></form></dialog>`;
+    <p>Drag to move the map; use the wheel or two fingers to zoom. Click a cell to pin it, or a token at the edge to highlight its row or column. Point at a word with a dotted underline to see its definition. Drag the lines between the parts to resize them; ⤢ enlarges the small pictures, ☆ keeps a head in the address. <b>Beside</b> compares two maps, and their difference.</p><h3>Keys</h3><dl>${all.map(([keys, action]) => html`<div><dt>${keys}</dt><dd>${action}</dd></div>`)}</dl>
+    <form method="dialog"><button>close</button></form></dialog>`;
 }

@@ -55,6 +55,10 @@ export class State {
     /** A second map beside the first; both pan together. */
     this.second = signal(/** @type {{path: number[], head: number} | null} */ (null));
     this.isValueWeighted = signal(false); // whether weights are multiplied by value norms
+    /** Whether the maps show weights times value norms: all of them have values. */
+    this.hasValueNorms = computed(
+      () => this.isValueWeighted.value && this.sides.every((side) => side.call.value.values),
+    );
     /** The starred heads, as call.head of any text. */
     this.stars = signal(/** @type {string[]} */ ([]));
     this.isSubtracted = signal(false); // whether a third map shows the second minus the first
@@ -129,8 +133,10 @@ export class State {
     const [, text, call] = this.path.value;
     const path = [recording, text, call];
     const size = String(this.call.value.shape);
-    if (this.has(path) && String(this._calls(path)[call].shape) === size) this.path.value = path;
-    else this.choose(path, this.head.value);
+    if (this.has(path) && String(this._calls(path)[call].shape) === size) {
+      this.previous = { path: this.path.value, head: this.head.value };
+      this.path.value = path;
+    } else this.choose(path, this.head.value);
   }
 
   /** Show a call of any text, and a head. @param {number[]} path @param {number} head */

@@ -48,8 +48,10 @@ export function Toolbar({ state, source, host, tokens, liveText, painter, painte
 function Beside({ state }) {
   const isOpen = Boolean(state.second.value);
   const toggle = () => {
-    const now = { path: state.path.value, head: state.head.value };
-    state.second.value = isOpen ? null : (state.previous ?? now);
+    const [head, [recording, ...rest]] = [state.head.value, state.path.value];
+    const next = [(recording + 1) % state.about.recordings.length, ...rest];
+    const path = state.has(next) ? next : state.path.value;
+    state.second.value = isOpen ? null : (state.previous ?? { path, head });
   };
   return html`<button class="beside" aria-pressed=${isOpen} aria-keyshortcuts="b" title="A second map, at first the map seen before; it moves with the first" onClick=${toggle}>Beside</button>`;
 }
@@ -60,7 +62,7 @@ function ViewOptions({ state }) {
     <${Setting} title="Colours" setting=${state.colours} options=${[["linear", "linear"], ["sqrt", "square root"], ["log", "log"]]} />
     <${Setting} title="A pixel that covers several weights shows" setting=${state.reduce} options=${[["max", "maximum"], ["mean", "mean"]]} />
     <label><input type="checkbox" checked=${state.sink.value} onChange=${(/** @type {any} */ e) => (state.sink.value = e.target.checked)} /> the colour scale includes the first key</label>
-    <label title=${state.call.value.values ? "Kobayashi et al. 2020: how much of a key's value a query receives" : "This recording has no values: record with values=True"}><input type="checkbox" disabled=${!state.call.value.values} checked=${state.isValueWeighted.value} onChange=${(/** @type {any} */ e) => (state.isValueWeighted.value = e.target.checked)} /> weight × ‖value‖ in place of the weight</label>
+    <label title=${state.call.value.values ? "Kobayashi et al. 2020: how much of a key's value a query receives" : "This recording has no values: record with values=True"}><input type="checkbox" disabled=${!state.call.value.values && !state.isValueWeighted.value} checked=${state.isValueWeighted.value} onChange=${(/** @type {any} */ e) => (state.isValueWeighted.value = e.target.checked)} /> weight × ‖value‖ in place of the weight</label>
     <${Setting} title="Theme" setting=${state.theme} options=${[["", "system"], ["light", "light"], ["dark", "dark"]]} />
   </div>`;
 }

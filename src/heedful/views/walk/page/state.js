@@ -1,5 +1,7 @@
 // The state of the page (walk, step, head, number, theme), as signals and as a query string.
+
 import { batch, computed, signal } from "../../explorer/page/html.js";
+import { integer } from "../../explorer/page/number_format.js";
 
 /** @import { Cell, PageWalk, Stage } from "./types.js" */
 
@@ -164,6 +166,3 @@ const withInputs = (stages) => new Set(stages.flatMap((s) => [s, ...s.factors, .
 
 /** The largest stored index up to `index`; if there is none, the first stored index. @param {number[]} stored @param {number} index */
 const nearest = (stored, index) => stored.findLast((each) => each <= index) ?? stored[0];
-
-/** A non-negative integer, or NaN. @param {string | null} text */
-const integer = (text) => (text !== null && /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN);

@@ -14,6 +14,7 @@ import { callTitle, groups, headText, isSame, KINDS, UNBOUNDED } from "./scores.
 /** @typedef {{size: number, places: Place[], labels: Label[], high: number, across: number}} Layout */
 
 const [SMALLEST, LARGEST, ENLARGED] = [21, 54, 150]; // pixels of a picture
+const LABEL = 44; // pixels of the label of a picture
 const GUTTER = 20; // pixels for a layer's number
 const ABOVE = 17; // pixels for a call's longer title above its pictures
 
@@ -94,7 +95,7 @@ export function Grid(props) {
       cursor.value = null;
     }}>
     ${current ? html`<span class="hidden" role="option" id=${id} aria-selected=${isChosen(current, state)} aria-posinset=${now + 1} aria-setsize=${layout.places.length}>${headText(current, score)}</span>` : html`<span class="hidden" role="option" aria-selected="false">no head</span>`}
-    ${pointed ? html`<div class="readout" style=${`top:${pointed.y + layout.size}px;${pointed.x < wide / 2 ? `left:${pointed.x}` : `right:${wide - pointed.x - layout.size}`}px`}>${headText(pointed.entry, score)}</div>` : null}
+    ${pointed ? html`<div class="readout" style=${`top:${pointed.y + layout.size + LABEL > layout.high && pointed.y > LABEL ? pointed.y - LABEL : pointed.y + layout.size}px;${pointed.x < wide / 2 ? `left:${pointed.x}` : `right:${wide - pointed.x - layout.size}`}px`}>${headText(pointed.entry, score)}</div>` : null}
     ${state.largeHeads.value ? html`<button type="button" class="save" onClick=${() => canvas.current && box.current && savePicture(canvas.current, box.current, layout, props)}>save as PNG</button>` : null}
     <div style=${`height:${layout.high}px`}><canvas ref=${canvas} aria-hidden="true"></canvas></div></div>`;
 }

@@ -25,7 +25,8 @@ export function HeadsPane({ state, heads }) {
   const [kinds, setKinds] = useState(/** @type {string[]} */ ([]));
   const [pointed, setPointed] = useState(/** @type {HeadEntry[]} */ ([]));
   const all = heads.all();
-  const entries = filtered(state, all, { score, sorted, minimum, kinds });
+  const filters = kinds.filter((kind) => kind !== "★" || state.stars.value.length);
+  const entries = filtered(state, all, { score, sorted, minimum, kinds: filters });
   const layered = !sorted;
   const isLarge = state.largeHeads.value;
   const maximum = limit(all, score);
@@ -100,7 +101,8 @@ function Kinds({ state, all, kinds, toggle }) {
 function starCode(state, all) {
   const [recording, text] = state.path.value;
   const starred = all.filter((entry) => isStarred(entry, state));
-  const pairs = starred.map(({ about, head }) => `(${about.layer}, ${head})`);
+  const numbered = starred.filter(({ about }) => about.layer !== null);
+  const pairs = numbered.map(({ about, head }) => `(${about.layer}, ${head})`);
   return `${state.about.recordings[recording].texts[text].code}.heads(only=[${pairs.join(", ")}])`;
 }
 
@@ -111,7 +113,7 @@ function Star({ state, entry }) {
   const isOn = stars.value.includes(star);
   const toggle = () =>
     (stars.value = isOn ? stars.value.filter((other) => other !== star) : [...stars.value, star]);
-  return html`<button type="button" class="plain" aria-pressed=${isOn} aria-label="Star this head" title="starred heads stand in the address of the page" onClick=${toggle}>${isOn ? "★" : "☆"}</button>`;
+  return html`<button type="button" class="plain" aria-pressed=${isOn} aria-label="Star this head" title="the address of the page keeps starred heads" onClick=${toggle}>${isOn ? "★" : "☆"}</button>`;
 }
 
 /** The selected head with its scores. @param {{state: State, entry: HeadEntry | undefined, all: HeadEntry[]}} props */

@@ -18,11 +18,12 @@ export function canSubtract(state) {
   return N === n && M === m;
 }
 
-/** A source of differences, for the questions `tile` and `part`. @param {Source} source @param {State} state @returns {Source} */
+/** A source of differences (of means, where a pixel covers several weights), for the questions `tile` and `part`. @param {Source} source @param {State} state @returns {Source} */
 export function differenceSource(source, state) {
   return {
     async ask(question, fields = {}, signal = undefined) {
       const { callId, head } = state.sides[1];
+      if (question === "tile") fields = { ...fields, reduce: "mean" };
       const place = fields.place?.replace(/^\d+/, String(head.peek()));
       const other = {
         ...fields,
@@ -39,7 +40,8 @@ export function differenceSource(source, state) {
       );
       const leastExact = [first, second].find(({ word }) => word !== "exact") ?? first;
       const done = Math.min(first.done ?? 1, second.done ?? 1);
-      return { ...first, ...leastExact, done, [name]: { data, shape } };
+      const word = leastExact.word?.startsWith("within") ? "rounded" : leastExact.word;
+      return { ...first, ...leastExact, word, done, [name]: { data, shape } };
     },
   };
 }

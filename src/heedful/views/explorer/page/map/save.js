@@ -20,7 +20,10 @@ export async function saveMap(kind, state, source, painters) {
     const maps = painters.filter(({ side }) => !side.isDifference);
     const parts = await Promise.all(maps.map(({ side, place }) => csv(source, side, place)));
     const titles = maps.map(({ side }) => [titleOf(state, side)]);
-    saveCsv(name, maps.length > 1 ? parts.flatMap((part, i) => [titles[i], ...part]) : parts[0]);
+    saveCsv(
+      state.hasValueNorms.value ? `${name}-times-value-norms` : name,
+      maps.length > 1 ? parts.flatMap((part, i) => [titles[i], ...part]) : parts[0],
+    );
   } else if (kind === "svg") {
     const pen = new SvgPen(painters[0].ink);
     const [width, height] = sheet(/** @type {any} */ (pen), state, painters, 1);
@@ -138,7 +141,7 @@ function legend(pen, state, painter, y) {
     pen.fillStyle = `rgb(${colour & 255},${(colour >> 8) & 255},${(colour >> 16) & 255})`;
     pen.fillRect(left + i * 2, y, 2.2, 10);
   }
-  const words = `${ending(highest)}${painter.scale.isCut.value ? " and above" : ""} · ${SCALES[kind]}${state.sink.value ? "" : ", first key excluded"}`;
+  const words = `${ending(highest)}${painter.scale.isCut.value ? " and above" : ""} · ${unit(state)}${SCALES[kind]}${state.sink.value ? "" : ", first key excluded"}`;
   writeText(pen, words, left + 134, y + 9, painter.ink.text, small);
   const right = left + 134 + painter.measure(words, 11) + 18;
   pen.fillStyle = painter.hatching;
@@ -166,6 +169,9 @@ const titleOf = (state, side) =>
     ? "second − first"
     : `${callTitle(side.call.value)}, head ${side.head.value}${state.second.value ? ` · ${nameOf(state, side)}` : ""}`;
 
+/** What the numbers are, if they are not weights. @param {State} state */
+const unit = (state) => (state.hasValueNorms.value ? "weight × ‖value‖, " : "");
+
 /** @param {State} state @param {Side} side */
 function nameOf(state, side) {
   const [recording, text] = side.callId.value.split(".").map(Number);
@@ -176,7 +182,7 @@ function nameOf(state, side) {
 /** The source of the numbers, their range and their precision. @param {State} state @param {Painter} painter */
 function caption(state, painter) {
   const [q, k] = inView(painter.place).map(([from, to]) => `${from}–${to - 1}`);
-  return `${nameOf(state, state)} · queries ${q}, keys ${k} · ${painter.caption.value} · ${callText(state.call.value)} · heedful`;
+  return `${nameOf(state, state)} · ${unit(state)}queries ${q}, keys ${k} · ${painter.caption.value} · ${callText(state.call.value)} · heedful`;
 }
 
 /** The proof and the layout of a call; for a guessed layout, the reason. @param {CallAbout} call */

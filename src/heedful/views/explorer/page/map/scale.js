@@ -78,7 +78,7 @@ export function LegendBar({ state, painter }) {
 export function Legend({ state, painter }) {
   const { highest, kind, colours, hasNaN } = painter.legend.value;
   return html`<span class="legend"><span>${lowest(kind, highest)}</span><${Colours} colours=${colours} /><span>${ending(highest)}${painter.scale.isCut.value ? html`<abbr title="A few weights in view are larger; they have the last colour."> +</abbr>` : null}</span>
-    <small>${state.isValueWeighted.value ? "weight × ‖value‖, " : ""}${SCALES[kind]}${state.sink.value ? "" : ", first key excluded"}</small><i class="hatch" aria-hidden="true"></i><small>masked</small>${hasNaN ? html`<i class="nan" aria-hidden="true"></i><small>not a number</small>` : null}</span>`;
+    <small>${state.hasValueNorms.value ? "weight × ‖value‖, " : ""}${SCALES[kind]}${state.sink.value ? "" : ", first key excluded"}</small><i class="hatch" aria-hidden="true"></i><small>masked</small>${hasNaN ? html`<i class="nan" aria-hidden="true"></i><small>not a number</small>` : null}</span>`;
 }
 
 /** The colours of the scale as a strip. @param {{colours: Uint32Array}} props */

@@ -34,6 +34,8 @@ export function valueWeighted(source) {
       );
       return { ...lines[0], weights: { ...lines[0].weights, data: mean } };
     }
+    if (question === "strongest")
+      throw new Error("This list has weights without value norms: switch the norms off in View.");
     const answer = await source.ask(question, fields, signal);
     const [head, level, , column] = String(place ?? `${heads ?? fields.head},0,0,0`).split(",");
     if (question === "tile" && level !== "0") return { ...answer, note: POOLED };
@@ -44,7 +46,8 @@ export function valueWeighted(source) {
     const first = question === "part" ? Number(keys.split("-")[0]) : Number(column) * 256;
     const norm = (/** @type {number} */ i) =>
       norms[question === "column" ? at : first + (i % width)];
-    return { ...answer, [name]: multiplied(answer[name], norm) };
+    const word = answer.word?.startsWith("within") ? "rounded" : answer.word;
+    return { ...answer, word, [name]: multiplied(answer[name], norm) };
   };
   return Object.create(source, { ask: { value: ask } });
 }

@@ -18,11 +18,12 @@ export class ChosenToken {
     this.pointed = signal(/** @type {Token | null} */ (null)); // under the pointer or the keyboard cursor
     /** Whether queries and keys are different texts. */
     this.crosses = computed(() => state.call.value.kind === "cross");
+    this.isRollout = computed(() => this.headChoice.value === "rollout" && !this.crosses.value);
     /** The key at the position of query 0, if both are one text. */
     this.first = computed(() => (this.crosses.value ? 0 : state.call.value.first));
     this.heads = computed(() => {
       const all = state.call.value.heads;
-      if (["mean", "rollout"].includes(this.headChoice.value)) return all;
+      if (this.headChoice.value === "mean" || this.isRollout.value) return all;
       if (this.headChoice.value === "head") return [state.head.value];
       const some = all.filter((head) => this.chosenHeads.value.includes(head));
       return some.length ? some : [state.head.value];
@@ -33,11 +34,15 @@ export class ChosenToken {
         ? null
         : /** @type {[string, Record<string, any>]} */ ([
             question,
-            { call: state.callId.value, heads: this.heads.value.join(","), at: index },
+            {
+              call: state.callId.value,
+              heads: this.heads.value.join(","),
+              at: index,
+              choice: this.headChoice.value, // tells a rollout from a mean of the same heads
+            },
           ]);
-    const isRollout = () => this.headChoice.value === "rollout";
-    const row = () => ask(isRollout() ? "rollout" : "row", this.cell.value.query);
-    const column = () => (isRollout() ? null : ask("column", this.cell.value.key));
+    const row = () => ask(this.isRollout.value ? "rollout" : "row", this.cell.value.query);
+    const column = () => (this.isRollout.value ? null : ask("column", this.cell.value.key));
     this.rowAnswer = liveAnswer(source, row, 40);
     this.columnAnswer = liveAnswer(source, column, 40);
   }
@@ -93,8 +98,9 @@ export class ChosenToken {
 function current(liveAnswer, index, chosenToken) {
   const answer = liveAnswer.value;
   if (!answer?.request || answer.failed || index === null) return null;
-  const { call, heads, at } = answer.request;
-  const isSameCall = call === chosenToken.state.callId.value && at === index;
+  const { call, heads, at, choice } = answer.request;
+  const { state, headChoice } = chosenToken;
+  const isSameCall = call === state.callId.value && at === index && choice === headChoice.value;
   return isSameCall && heads === chosenToken.heads.value.join(",") ? answer : null;
 }
 

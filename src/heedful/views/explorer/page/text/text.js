@@ -136,7 +136,7 @@ function Legend({ chosenToken, tokens, state }) {
   const heads = chosenToken.heads.value;
   const mean =
     heads.length > 1 ? html`<i class="quiet">, mean of ${heads.length} heads,</i>` : null;
-  const isRollout = chosenToken.headChoice.value === "rollout";
+  const isRollout = chosenToken.isRollout.value;
   const select = (/** @type {number} */ q, /** @type {number} */ k) =>
     state.selectCell({ query: q, key: k }, true);
   if (chosenToken.failed) return html`<p class="wrong legend">${chosenToken.failed}</p>`;
@@ -144,7 +144,7 @@ function Legend({ chosenToken, tokens, state }) {
     ${
       query === null || only === "column"
         ? null
-        : html`<p><i class="swatch shade"></i>${crosses ? name("queries", query) : name("keys", query + first)} ${isRollout ? html`: ${Term("rollout")} through the layers up to this one, no proof of cause` : html` attends to${mean}`}${list(
+        : html`<p><i class="swatch shade"></i>${isRollout ? html`${Term("rollout")} of ` : null}${crosses ? name("queries", query) : name("keys", query + first)}${isRollout ? " through the layers up to this one; this proves no cause:" : html` attends to${mean}`}${list(
             chosenToken.row,
             (index) => select(query, index),
             (index) => name("keys", index),

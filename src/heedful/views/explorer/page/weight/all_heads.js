@@ -27,16 +27,12 @@ export function pinnedWeights(state, source) {
     const heads = await Promise.all(answers.map((answer) => answer.catch(() => []))); // of failed calls, none
     return { heads: heads.flat() };
   };
-  const question = () => {
-    const [path, cell] = [state.path.value.slice(0, 2), state.cell.value];
-    const size = state.callId.value;
-    return state.pinned.value && cell ? { path, ...cell, size } : null;
-  };
   return liveAnswer(
     { ask },
     () => {
-      const fields = question();
-      return fields && ["all_heads", fields];
+      const [path, cell] = [state.path.value.slice(0, 2), state.cell.value];
+      const fields = { path, ...cell, size: state.callId.value };
+      return state.pinned.value && cell ? ["all_heads", fields] : null;
     },
     120,
   );
@@ -50,9 +46,10 @@ export function AllHeads({ state, liveAnswer }) {
   const wide = useWidth(box, 280);
   state.activeTheme.value; // read here, so that a change of the theme redraws
   const { request, heads: all = [] } = liveAnswer.value ?? {};
-  const isCurrent = String(request?.path) === String(state.path.value.slice(0, 2)); // of this text
+  const { query, key } = state.cell.value ?? {};
+  const place = [...state.path.value.slice(0, 2), query, key];
   /** @type {HeadWeight[]} */
-  const heads = isCurrent ? all : [];
+  const heads = String([request?.path, request?.query, request?.key]) === String(place) ? all : [];
   const rows = [...new Set(heads.map(({ call }) => call))];
   const columns = [...new Set(heads.map(({ head }) => head))].sort((a, b) => a - b);
   const size = Math.min(LARGEST, (wide - GUTTER) / Math.max(1, columns.length));
@@ -81,24 +78,22 @@ export function AllHeads({ state, liveAnswer }) {
   });
   if (heads.length < 2) return null;
   const under = (/** @type {MouseEvent} */ event) => {
-    const [call, head] = [
-      rows[Math.floor(event.offsetY / high)],
-      Math.floor((event.offsetX - GUTTER) / size),
-    ];
-    return heads.find((entry) => entry.call === call && entry.head === columns[head]);
+    const call = rows[Math.floor(event.offsetY / high)];
+    const column = columns[Math.floor((event.offsetX - GUTTER) / size)];
+    return heads.find((entry) => entry.call === call && entry.head === column);
   };
   const name = (/** @type {HeadWeight} */ { call, head }) =>
     title({ about: state.calls.value[call], head });
   const point = (/** @type {MouseEvent} */ event) => {
     const entry = under(event);
-    if (canvas.current)
-      canvas.current.title = entry ? `${name(entry)}: ${formatWeight(entry.weight)}` : "";
+    const text = entry ? `${name(entry)}: ${formatWeight(entry.weight)}` : "";
+    canvas.current?.setAttribute("title", text);
   };
   const show = (/** @type {HeadWeight | undefined} */ entry) =>
     entry && state.show(entry.call, entry.head);
   const sorted = heads.toSorted((a, b) => (b.weight || 0) - (a.weight || 0));
   return html`<div class="all-heads" ref=${box}><h3>this cell in all ${heads.length.toLocaleString("en")} heads</h3>
     <canvas ref=${canvas} style=${`width:${wide}px;height:${rows.length * high}px`} aria-hidden="true" onPointerMove=${point} onClick=${(/** @type {MouseEvent} */ e) => show(under(e))}></canvas>
-    <ol>${sorted.slice(0, isLong ? 40 : LISTED).map((entry) => html`<li key=${`${entry.call} ${entry.head}`}><button type="button" aria-current=${entry.call === state.path.value[2] && entry.head === state.head.value ? "true" : undefined} onClick=${() => show(entry)}><span>${name(entry)}</span><b>${formatWeight(entry.weight)}</b></button></li>`)}</ol>
+    <ol>${sorted.slice(0, isLong ? sorted.length : LISTED).map((entry) => html`<li key=${`${entry.call} ${entry.head}`}><button type="button" aria-current=${entry.call === state.path.value[2] && entry.head === state.head.value ? "true" : undefined} onClick=${() => show(entry)}><span>${name(entry)}</span><b>${Number.isNaN(entry.weight) ? "–" : formatWeight(entry.weight)}</b></button></li>`)}</ol>
     ${heads.length > LISTED ? html`<button type="button" class="plain" aria-expanded=${isLong} onClick=${() => setLong(!isLong)}>${isLong ? "fewer" : "more"}</button>` : null}</div>`;
 }
