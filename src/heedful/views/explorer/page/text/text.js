@@ -30,14 +30,10 @@ export function TextPane({ state, source, tokens, liveText }) {
   const [, N, M] = state.call.value.shape;
   const [isDrawn, setDrawn] = useState(false);
   const isShort = Math.max(N, M) <= LINES_LIMIT;
-  const hasLines = isDrawn && isShort;
+  const hasLines = isDrawn && isShort && !chosenToken.isRollout.value;
   const hasImage = Boolean(state.call.value.pictured?.length);
-  const draw = (/** @type {boolean} */ lines) => {
-    if (lines && chosenToken.headChoice.value === "rollout") chosenToken.headChoice.value = "mean";
-    setDrawn(lines);
-  };
   const choice = (/** @type {boolean} */ lines, /** @type {string} */ name) =>
-    html`<button type="button" aria-pressed=${hasLines === lines} disabled=${lines && !isShort} title=${lines && !isShort ? `lines are drawn for texts of up to ${LINES_LIMIT} tokens` : undefined} onClick=${() => draw(lines)}>${name}</button>`;
+    html`<button type="button" aria-pressed=${hasLines === lines} disabled=${lines && !isShort} title=${lines && !isShort ? `lines are drawn for texts of up to ${LINES_LIMIT} tokens` : undefined} onClick=${() => setDrawn(lines)}>${name}</button>`;
   return html`<section class=${hasLines ? "text lined" : "text"} aria-label="The text">
     <div class="knobs"><div class="choice" role="group" aria-label="How the text is shown">${choice(false, hasImage ? "picture" : "text")}${choice(true, "lines")}</div>
       ${hasImage && !hasLines && hasSingleImage(state) ? html`<${Mode} state=${state} />` : null}
