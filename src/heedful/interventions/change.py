@@ -9,18 +9,25 @@ Sizes: B texts, h changed heads, N queries, M keys, v width of a value.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.interventions import from_recording
-from heedful.interventions.base import Change, Heads, Result
-from heedful.interventions.head_call import HeadCall, attend, blocks, by_definition, sampled_rows
-from heedful.interventions.positions import Positions, Spec
+from heedful.interventions.base import (
+    Change,
+    Edges,
+    Heads,
+    Positions,
+    heads_of,
+    positions_of,
+    words,
+)
+from heedful.interventions.head_call import HeadCall, by_definition, in_blocks
 from heedful.ops.masks import Causal
 from heedful.recording import Recording
 
@@ -30,10 +37,9 @@ __all__ = [
 
 
 def zero(heads: Heads = None) -> Change:
-    """Set the output of heads to zero: what a head adds to the model's output is removed.
+    """Set the output of heads to zero. Biases of the output projection stay.
 
-    Biases of the output projection stay. Source: Michel et al. 2019, *Are sixteen heads really
-    better than one?* (arXiv:1905.10650).
+    Source: Michel et al. 2019, *Are sixteen heads really better than one?* (arXiv:1905.10650).
 
     Args:
         heads: the number of a head or a list of numbers, from 0; default all heads of the module.
@@ -41,60 +47,39 @@ def zero(heads: Heads = None) -> Change:
     >>> zero([1, 3])
     <Change zero, heads 1, 3>
     """
-    return _Scale("zero", 0.0, heads)
+
+    def define(call: HeadCall, rows: Tensor) -> Tensor:
+        return torch.zeros_like(call.output[:, :, rows])
+
+    return Change("zero", heads_of(heads), define, accepts_dropout=True)
 
 
 def scale(factor: float | Tensor, heads: Heads = None) -> Change:
     """Multiply the output of heads by a factor; a tensor that requires gradients is a gate.
 
-    Sources: Michel et al. 2019 (arXiv:1905.10650); learned gates: *Causal head gating*
-    (arXiv:2505.13737).
+    Sources: Michel et al. 2019 (arXiv:1905.10650); gates: *Causal head gating* (arXiv:2505.13737).
 
     Args:
-        factor: a number, or a tensor without axes or of shape (h,), a factor for each head.
+        factor: a number, or a tensor without axes or of shape (h,), with a factor for each head.
         heads: as in `zero`.
 
-    >>> gates = torch.ones(2, requires_grad=True)
-    >>> scale(gates, heads=[0, 5])
+    >>> scale(torch.ones(2, requires_grad=True), heads=[0, 5])
     <Change scale, heads 0, 5>
     """
     if isinstance(factor, bool) or not isinstance(factor, int | float | Tensor):
         raise ArgumentError(f"factor={factor!r}", expected="a number or a tensor")
-    return _Scale("scale", factor, heads)
 
-
-class _Scale(Change):
-    accepts_dropout = True
-
-    def __init__(self, name: str, factor: float | Tensor, heads: Heads) -> None:
-        super().__init__(name, heads)
-        if isinstance(factor, Tensor) and factor.ndim > 1:
+    def define(call: HeadCall, rows: Tensor) -> Tensor:
+        output = call.output[:, :, rows]
+        factors = torch.as_tensor(factor, device=output.device).to(output.dtype)
+        if factors.shape not in ((), (len(call.heads),)):
             raise ArgumentError(
-                f"factor of shape {tuple(factor.shape)}", expected="no axis, or one for the heads"
+                f"factor of shape {tuple(factors.shape)} in {call.name}",
+                expected=f"a number, or {len(call.heads)}, one for each head",
             )
-        self.factor = factor
+        return output * factors.reshape(-1, 1, 1)
 
-    def output(self, call: HeadCall) -> Result:
-        if self.name == "zero":  # also where the output is not finite
-            return Result(torch.zeros_like(call.output))
-        return Result(call.output * self._factor(call, self.factor))
-
-    def definition(self, call: HeadCall, rows: Tensor) -> Tensor:
-        output, factor = call.output[:, :, rows], self.factor
-        if self.name == "zero":
-            return torch.zeros_like(output)
-        factor = factor.detach().double() if isinstance(factor, Tensor) else factor
-        return output * self._factor(call, factor)
-
-    def _factor(self, call: HeadCall, factor: float | Tensor) -> Any:
-        if not isinstance(factor, Tensor) or factor.ndim == 0:
-            return factor
-        if len(factor) != len(call.heads):
-            raise ArgumentError(
-                f"{len(factor)} factors for {len(call.heads)} heads of {call.name}",
-                expected="one for each head",
-            )
-        return factor.to(call.query.device)[:, None, None]
+    return Change("scale", heads_of(heads), define, accepts_dropout=True)
 
 
 def mean(heads: Heads = None, *, of: Recording | Tensor, per_position: bool = False) -> Change:
@@ -109,59 +94,33 @@ def mean(heads: Heads = None, *, of: Recording | Tensor, per_position: bool = Fa
         per_position: use a mean for each position. The recorded texts must have equal lengths.
 
     Raises:
-        ArgumentError: at the call, if the shape does not fit the module, or the recording lacks it.
+        ArgumentError: at the call, if the means do not fit the module.
 
     >>> mean(heads=[2], of=torch.zeros(1, 64))
     <Change mean, head 2>
     """
     if not isinstance(of, Tensor):
         from_recording.check_recording(of, needs_values=True)
-    elif of.ndim != 2 + per_position:
-        raise ArgumentError(
-            f"means of shape {tuple(of.shape)}",
-            expected="(heads, positions, width)" if per_position else "(heads, width)",
-        )
-    return _Mean("mean", heads, of, per_position)
 
+    @functools.lru_cache(maxsize=1024)
+    def recorded(name: str, numbers: tuple[int, ...]) -> Tensor:
+        return from_recording.mean_output(cast(Recording, of), name, numbers, per_position)
 
-class _Mean(Change):
-    accepts_dropout = True
-
-    def __init__(self, name: str, heads: Heads, of: Any, per_position: bool) -> None:
-        super().__init__(name, heads)
-        self.of, self.per_position = of, per_position
-        self._means: dict[tuple, Tensor] = {}  # of a recording, by module and heads
-
-    def output(self, call: HeadCall) -> Result:
-        return Result(self._table(call).to(call.output).expand_as(call.output))
-
-    def definition(self, call: HeadCall, rows: Tensor) -> Tensor:
-        table = self._table(call).detach().double()
-        return table[:, rows] if self.per_position else table.expand(-1, len(rows), -1)
-
-    def _table(self, call: HeadCall) -> Tensor:
-        """Return the means of the call's heads and rows, (h, 1 or N, v)."""
-        means, key = self.of, (call.name, call.heads)
-        if not isinstance(means, Tensor):
-            if key not in self._means:
-                self._means[key] = from_recording.mean_output(means, call, self.per_position)
-            means = self._means[key]
-        means = means if self.per_position else means[:, None]
-        h, _, N, v = len(call.heads), 0, call.shape[2], call.output.shape[3]
-        if (len(means), means.shape[2]) != (h, v):
+    def define(call: HeadCall, rows: Tensor) -> Tensor:
+        means = of if isinstance(of, Tensor) else recorded(call.name, call.heads)
+        end, (_, h, _, v) = call.first_query + call.shape[2], call.output.shape
+        sizes = (h, means.shape[1], v) if per_position else (h, v)
+        if means.shape != sizes or (per_position and means.shape[1] < end):
+            expected = f"({h} heads, at least {end} positions, width {v})"
             raise ArgumentError(
-                f"means of {len(means)} heads of width {means.shape[2]} for {call.name}",
-                expected=f"{h} heads of width {v}",
+                f"means of shape {tuple(means.shape)} for {call.name}",
+                expected=expected if per_position else f"({h} heads, width {v})",
+                cause="texts of unequal lengths, or means of another model",
             )
-        if not self.per_position:
-            return means
-        end = call.first_query + N
-        if means.shape[1] < end:
-            raise ArgumentError(
-                f"means of {means.shape[1]} positions for position {end - 1} of {call.name}",
-                expected="texts of the recorded length",
-            )
-        return means[:, call.first_query : end]
+        means = means[:, rows + call.first_query] if per_position else means[:, None]
+        return means.to(call.output).expand(len(call.output), h, len(rows), v)
+
+    return Change("mean", heads_of(heads), define, accepts_dropout=True)
 
 
 def first(heads: Heads = None) -> Change:
@@ -173,28 +132,17 @@ def first(heads: Heads = None) -> Change:
     >>> first(0)
     <Change first, head 0>
     """
-    return _First("first", heads)
 
+    def define(call: HeadCall, rows: Tensor) -> Tensor:
+        table = call.visible(rows)
+        return (table & (table.cumsum(dim=-1) == 1)).to(call.values.dtype) @ call.values
 
-class _First(Change):
-    def output(self, call: HeadCall) -> Result:
-        values, (_, _, N, _) = call.values, call.shape
-        if _is_causal(call):
-            return Result(values[:, :, :1].expand(-1, -1, N, -1))
-        parts = []
-        for rows in blocks(torch.arange(N, device="cpu")):
-            table: Any = call.table(rows)
-            table = table.expand(*values.shape[:2], len(rows), call.shape[3])
-            index = (
-                table.byte().argmax(dim=-1, keepdim=True).expand(*table.shape[:3], values.shape[3])
-            )
-            has_keys = table.any(dim=-1, keepdim=True)
-            parts.append(values.gather(2, index).masked_fill(~has_keys, 0.0))
-        return Result(torch.cat(parts, dim=2))
+    def compute(call: HeadCall) -> Tensor:
+        if _sees_all_earlier(call):
+            return call.values[:, :, :1].expand(-1, -1, call.shape[2], -1)
+        return in_blocks(lambda rows: define(call, rows), call.rows)
 
-    def definition(self, call: HeadCall, rows: Tensor) -> Tensor:
-        table = _visible(call, rows)
-        return (table & (table.cumsum(dim=-1) == 1)).double() @ call.values
+    return Change("first", heads_of(heads), define, compute)
 
 
 def uniform(heads: Heads = None) -> Change:
@@ -206,47 +154,38 @@ def uniform(heads: Heads = None) -> Change:
     >>> uniform()
     <Change uniform, all heads>
     """
-    return _Uniform("uniform", heads)
 
+    def define(call: HeadCall, rows: Tensor) -> Tensor:
+        table = call.visible(rows).to(torch.promote_types(call.query.dtype, torch.float32))
+        table = table / table.sum(dim=-1, keepdim=True).clamp(min=1)
+        return (table @ call.values.to(table.dtype)).to(call.values.dtype)
 
-class _Uniform(Change):
-    def output(self, call: HeadCall) -> Result:
-        N, M = call.shape[2:]
+    def compute(call: HeadCall) -> Tensor:
+        values, (_, _, N, M) = call.values, call.shape
+        if not _sees_all_earlier(call):
+            return in_blocks(lambda rows: define(call, rows), call.rows)
         if call.mask is None:
-            return Result(call.values.mean(dim=2, keepdim=True).expand(-1, -1, N, -1))
-        if _is_causal(call) and M == N:
-            values = call.values
-            wide = torch.promote_types(values.dtype, torch.float32)
-            counts = torch.arange(1, N + 1, device=values.device, dtype=wide)[:, None]
-            return Result((values.cumsum(dim=2, dtype=wide) / counts).to(values.dtype))
-        query = torch.zeros_like(call.query)
-        return Result(attend(replace(call, query=query, bias=None, softcap=None, sinks=None)))
+            return values.mean(dim=2, keepdim=True).expand(-1, -1, N, -1)
+        wide = torch.promote_types(values.dtype, torch.float32)
+        counts = torch.arange(1, M + 1, device=values.device, dtype=wide)[:, None]
+        return (values.cumsum(dim=2, dtype=wide) / counts).to(values.dtype)
 
-    def definition(self, call: HeadCall, rows: Tensor) -> Tensor:
-        table = _visible(call, rows).double()
-        return table / table.sum(dim=-1, keepdim=True).clamp(min=1) @ call.values
+    return Change("uniform", heads_of(heads), define, compute)
 
 
-def _is_causal(call: HeadCall) -> bool:
-    """Whether each query may see key 0, and all keys or those up to its own position."""
-    mask = call.mask
-    return mask is None or (type(mask) is Causal and mask.has_no_empty_row(call.shape))
+def _sees_all_earlier(call: HeadCall) -> bool:
+    """Whether each query may see all keys, or all keys up to its own."""
+    _, _, N, M = call.shape
+    is_causal = isinstance(call.mask, Causal) and N == M and call.mask.offset in (None, 0)
+    return (call.mask is None or is_causal) and not call.hidden
 
 
-def _visible(call: HeadCall, rows: Tensor) -> Tensor:
-    """Return which keys each of some queries may see; broadcasts to (B, h, n, M)."""
-    table = call.table(rows)
-    if table is None:
-        return torch.ones(len(rows), call.shape[3], dtype=torch.bool, device=call.query.device)
-    return table.expand(*table.shape[:-1], call.shape[3])
-
-
-def block(queries: Spec, keys: Spec, heads: Heads = None) -> Change:
+def block(queries: Positions, keys: Positions, heads: Heads = None) -> Change:
     """Hide keys from queries (attention knock-out): the weights of the other keys grow to sum to 1.
 
     Only the rows of these queries are computed again. A row that loses all its keys gives zeros;
     the report counts these rows. Source: Geva et al. 2023 (arXiv:2304.14767), who block a window
-    of layers, as `{"layers.*": block(…)}` or a line for each layer does.
+    of layers, as a line for each layer does.
 
     Args:
         queries, keys: positions, from 0: a number, a slice, a range or a list of numbers. Negative
@@ -258,48 +197,11 @@ def block(queries: Spec, keys: Spec, heads: Heads = None) -> Change:
         ArgumentError: not positions; at the end of the context, a position that no pass had.
 
     >>> block(queries=-1, keys=slice(2, 5), heads=[0])
-    <Change block queries -1, keys 2:5, head 0>
+    <Change block queries -1 × keys 2:5, head 0>
     """
-    rows, columns = Positions.of("queries", queries), Positions.of("keys", keys)
-    return _Block(f"block queries {rows.text}, keys {columns.text}", heads, rows, columns)
-
-
-class _Block(Change):
-    def __init__(self, name: str, heads: Heads, queries: Positions, keys: Positions) -> None:
-        super().__init__(name, heads)
-        self.queries, self.keys = queries, keys
-
-    def _rows(self, call: HeadCall) -> tuple[Tensor, Tensor]:
-        """Return the affected queries and the hidden keys of a call, as indices."""
-        rows = self.queries.within(call.first_query, call.shape[2])
-        columns = self.keys.within(call.first_key, call.shape[3])
-        return rows[: len(rows) if len(columns) else 0], columns
-
-    def output(self, call: HeadCall) -> Result:
-        rows, columns = self._rows(call)
-        parts, lost = [], 0
-        for part in blocks(rows):
-            changed = call.of_rows(part, columns)
-            had = _visible(call, part).any(dim=-1)
-            lacks = had & ~_visible(changed, torch.arange(len(part), device="cpu")).any(dim=-1)
-            lacks = lacks.expand(len(call.query), call.shape[1], len(part))
-            lost += int(lacks.any(dim=1).sum())
-            parts.append(attend(changed))
-        return Result(torch.cat(parts, dim=2), rows, lost)
-
-    def definition(self, call: HeadCall, rows: Tensor) -> Tensor:
-        affected, columns = self._rows(call)
-        is_affected = torch.isin(rows, affected).to(call.query.device)[:, None]
-        expected = by_definition(call.of_rows(rows, columns))
-        return torch.where(is_affected, expected, call.output[:, :, rows])
-
-    def sampled(self, call: HeadCall) -> Tensor:
-        rows = torch.cat([super().sampled(call), sampled_rows(self._rows(call)[0])])
-        return rows.unique()
-
-    def check_positions(self, queries: int, keys: int) -> None:
-        self.queries.check(queries)
-        self.keys.check(keys)
+    edges = Edges(positions_of("queries", queries), positions_of("keys", keys))
+    name = f"block queries {words(edges.queries)} × keys {words(edges.keys)}"
+    return Change(name, heads_of(heads), by_definition, edges=edges)
 
 
 def pattern_from(recording: Recording, heads: Heads = None) -> Change:
@@ -307,7 +209,8 @@ def pattern_from(recording: Recording, heads: Heads = None) -> Change:
 
     The weights are not built: it is fused attention of the recorded query, key, mask, bias, scale,
     cap and sinks with this run's values. Padding rows of the recording keep this run's output.
-    Source: Zhang and Nanda 2023, *Towards best practices of activation patching* (arXiv:2309.16042).
+    Source: Zhang and Nanda 2023, *Towards best practices of activation patching*
+    (arXiv:2309.16042).
 
     Args:
         recording: a recording of the same module on texts of the same number and padded length (or
@@ -318,8 +221,7 @@ def pattern_from(recording: Recording, heads: Heads = None) -> Change:
     Raises:
         ArgumentError: not a recording. At the call: unequal lengths, or another model.
     """
-    from_recording.check_recording(recording)
-    return _FromRecording("pattern_from", heads, [recording], recorded_values=False)
+    return _from_recordings("pattern_from", [recording], heads, recorded_values=False)
 
 
 def output_from(recording: Recording, heads: Heads = None) -> Change:
@@ -331,8 +233,7 @@ def output_from(recording: Recording, heads: Heads = None) -> Change:
         recording: as in `pattern_from`, with `values=True`.
         heads: as in `zero`.
     """
-    from_recording.check_recording(recording, needs_values=True)
-    return _FromRecording("output_from", heads, [recording], recorded_values=True)
+    return _from_recordings("output_from", [recording], heads)
 
 
 def resample(recordings: Sequence[Recording], seed: int = 0, heads: Heads = None) -> Change:
@@ -346,66 +247,46 @@ def resample(recordings: Sequence[Recording], seed: int = 0, heads: Heads = None
         heads: as in `zero`.
     """
     is_list = isinstance(recordings, Sequence) and not isinstance(recordings, Recording)
-    if not is_list or not recordings:
-        raise ArgumentError("no recordings to draw from", expected="a list of recordings")
+    if not is_list or not recordings or not isinstance(seed, int):
+        raise ArgumentError("resample", expected="a list of recordings, and a whole number as seed")
+    return _from_recordings("resample", list(recordings), heads, seed=seed)
+
+
+def _from_recordings(
+    name: str,
+    recordings: list[Recording],
+    heads: Heads,
+    recorded_values: bool = True,
+    seed: int = 0,
+) -> Change:
     for recording in recordings:
-        from_recording.check_recording(recording, needs_values=True)
-    if not isinstance(seed, int):
-        raise ArgumentError(f"seed={seed!r}", expected="a whole number")
-    return _FromRecording("resample", heads, list(recordings), recorded_values=True, seed=seed)
+        from_recording.check_recording(recording, recorded_values)
 
+    def drawn(call: HeadCall) -> Recording:
+        generator = torch.Generator("cpu").manual_seed(seed * 1_000_003 + call.pass_index)
+        return recordings[int(torch.randint(len(recordings), (), generator=generator))]
 
-class _FromRecording(Change):
-    def __init__(
-        self, name: str, heads: Heads, recordings: list[Recording], recorded_values: bool,
-        seed: int = 0,
-    ) -> None:  # fmt: skip
-        super().__init__(name, heads)
-        self.recordings, self.recorded_values, self.seed = recordings, recorded_values, seed
+    def define(call: HeadCall, rows: Tensor) -> Tensor:
+        return from_recording.output(drawn(call), call, recorded_values, rows)
 
-    def _texts(self, call: HeadCall) -> list[from_recording.RecordedText]:
-        recording = self.recordings[0]
-        if len(self.recordings) > 1:
-            generator = torch.Generator("cpu").manual_seed(self.seed * 1_000_003 + call.pass_index)
-            count = len(self.recordings)
-            recording = self.recordings[int(torch.randint(count, (), generator=generator))]
-        return from_recording.texts_for(recording, call, self.recorded_values)
+    def compute(call: HeadCall) -> Tensor:
+        return from_recording.output(drawn(call), call, recorded_values)
 
-    def output(self, call: HeadCall) -> Result:
-        outputs = []
-        for output, text in zip(call.output, self._texts(call), strict=True):
-            new = attend(text.call)[0].to(output.dtype)
-            outputs.append(text.placed(new, output))
-        return Result(torch.stack(outputs))
-
-    def definition(self, call: HeadCall, rows: Tensor) -> Tensor:
-        outputs = []
-        for output, text in zip(call.output, self._texts(call), strict=True):
-            is_row = torch.isin(text.queries, rows)
-            part = text.call.of_rows(is_row.nonzero()[:, 0]).in_float64()
-            part = replace(text, queries=text.queries[is_row]).placed(
-                by_definition(part)[0], output
-            )
-            outputs.append(part[:, rows])
-        return torch.stack(outputs)
+    return Change(name, heads_of(heads), define, compute)
 
 
 def function(change: Callable[..., Any]) -> Change:
     """Return the change that calls a function of (query, key, value, output)."""
-    return _Function(change)
+    name = getattr(change, "__name__", type(change).__name__)
 
-
-class _Function(Change):
-    def __init__(self, change: Callable[..., Any]) -> None:
-        super().__init__(getattr(change, "__name__", type(change).__name__), None)
-        self.change = change
-
-    def output(self, call: HeadCall) -> Result:
-        new = self.change(call.query, call.key, call.value, call.output)
-        if not isinstance(new, Tensor) or new.shape != call.output.shape:
+    def compute(call: HeadCall) -> Tensor:
+        new, output = change(call.query, call.key, call.value, call.output), call.output
+        if not isinstance(new, Tensor) or new.shape != output.shape:
             shape = tuple(new.shape) if isinstance(new, Tensor) else type(new).__name__
             raise ArgumentError(
-                f"{self.name} returned {shape} for {call.name}",
-                expected=f"a tensor {tuple(call.output.shape)}, the new output",
+                f"{name} returned {shape} for {call.name}",
+                expected=f"a tensor {tuple(output.shape)}, the new output",
             )
-        return Result(new)
+        return new
+
+    return Change(name, None, None, compute)

@@ -1,11 +1,12 @@
 """`HeadCall`, a call of attention whose heads are changed, and attention of some of its rows.
 
-`attend` is fused and differentiable; `by_definition` writes the weights out. Sizes: B sequences, H
-query heads, G key heads, N queries, M keys.
+`attend` is fused and differentiable; `by_definition` writes the weights out. Sizes: B sequences, h
+query heads, G key heads, N queries, M keys, v width of a value.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -15,12 +16,11 @@ from torch import Tensor
 from heedful.ops.arguments import check
 from heedful.ops.definition import per_query_head, softmax, upcast
 from heedful.ops.dispatch import attend as attend_fused
-from heedful.ops.indexing import evenly_spaced
 from heedful.ops.inputs import rows_of
 from heedful.ops.masks import Dense, Mask
 from heedful.recorder.observed_call import Observed
 
-BLOCK = 512  # rows whose mask, or whose weights, are built at once
+BLOCK = 512  # rows whose masks, or whose weights, are built at once
 
 
 @dataclass
@@ -31,8 +31,11 @@ class HeadCall(Observed):
     pass_index: the index of the forward pass. heads: the numbers of the heads in the model.
     all_heads: the number of heads of the module.
     first_query, first_key: the positions of the first query and of the first key in the text.
+    hidden: further masked pairs: the heads, and the indices of queries and of keys.
     """
 
+    value: Any = None
+    output: Any = None
     name: str = ""
     number: int = 0
     pass_index: int = 0
@@ -40,31 +43,39 @@ class HeadCall(Observed):
     all_heads: int = 0
     first_query: int = 0
     first_key: int = 0
+    hidden: tuple[tuple[tuple[int, ...], Tensor, Tensor], ...] = ()
 
     def of_heads(self, heads: Any) -> HeadCall:
         """Return the call with only these heads of the model, each with its key head."""
         if tuple(heads) == self.heads:
             return self
         index = [self.heads.index(head) for head in heads]
-        return cast(HeadCall, replace(super().of_heads(index), heads=tuple(heads)))  # type: ignore
+        return replace(cast(HeadCall, super().of_heads(index)), heads=tuple(heads))
 
-    def table(self, rows: Tensor) -> Tensor | None:
-        """Return rows of the mask, which broadcast to (B, H, n, M); None without a mask."""
+    def visible(self, rows: Tensor) -> Tensor:
+        """Return which keys some queries may see; broadcasts to (B, h, n, M)."""
+        M, device = self.shape[3], self.query.device
         if isinstance(self.mask, Mask):
-            return self.mask.crop(self.shape, rows, device=self.query.device)
-        return None if self.mask is None else rows_of(self.mask, rows)
+            table = self.mask.crop(self.shape, rows, device=device)
+        elif self.mask is None:
+            table = torch.ones(1, M, dtype=torch.bool, device=device)
+        else:
+            table = rows_of(self.mask, rows)
+        for heads, queries, keys in self.hidden:
+            pairs = torch.isin(rows, queries)[:, None] & torch.isin(torch.arange(M), keys)
+            if not {*self.heads} <= {*heads}:
+                pairs = pairs & torch.tensor([h in heads for h in self.heads])[:, None, None]
+            table = table & ~pairs.to(device)
+        return table.expand(*table.shape[:-2], len(rows), M)
 
-    def of_rows(self, rows: Tensor, hidden_keys: Tensor | None = None) -> HeadCall:
-        """Return the call with only these queries; `hidden_keys` (indices) are masked, too."""
-        mask, sinks = self.table(rows), self.sinks
-        if hidden_keys is not None:
-            keep = torch.ones(self.shape[3], dtype=torch.bool, device=self.query.device)
-            keep[hidden_keys] = False
-            mask = keep[None] if mask is None else mask & keep
+    def of_rows(self, rows: Tensor) -> HeadCall:
+        """Return the call with only these queries."""
+        sinks = self.sinks
+        is_open = self.mask is None and not self.hidden
         return replace(
-            self, query=self.query[:, :, rows], mask=mask,
+            self, query=self.query[:, :, rows], mask=None if is_open else self.visible(rows),
             output=None if self.output is None else self.output[:, :, rows],
-            bias=None if self.bias is None else rows_of(self.bias, rows),
+            bias=None if self.bias is None else rows_of(self.bias, rows), hidden=(),
             sinks=sinks if sinks is None or sinks.ndim == 1 else sinks[:, :, rows],
         )  # fmt: skip
 
@@ -76,46 +87,49 @@ class HeadCall(Observed):
         return replace(self, **exact)
 
     @property
+    def rows(self) -> Tensor:
+        """The indices of all queries."""
+        return torch.arange(self.shape[2], device="cpu")
+
+    @property
     def values(self) -> Tensor:
-        """The values of each query head, (B, H, M, v)."""
-        value: Any = self.value
-        return per_query_head(value, self.shape[1] // value.shape[1])
+        """The values of each query head, (B, h, M, v)."""
+        return per_query_head(self.value, self.shape[1] // self.value.shape[1])
 
 
-def sampled_rows(rows: Tensor, count: int = 8) -> Tensor:
-    """Return at most `count` evenly spaced rows, with the first and the last."""
-    return rows[evenly_spaced(len(rows), count)]
-
-
-def blocks(rows: Tensor) -> tuple[Tensor, ...]:
-    """Split rows into blocks of consecutive elements."""
-    return rows.split(BLOCK) if len(rows) else (rows,)
-
-
-def attend(call: HeadCall) -> Tensor:
-    """Return softmax(scores) · values, (B, H, N, v); a row without a visible key gives zeros.
+def attend(call: HeadCall, rows: Tensor | None = None) -> Tensor:
+    """Return softmax(scores) · values of some queries; a row without a visible key gives zeros.
 
     torch's fused kernels have neither a soft cap nor sinks: such a call is computed by rows.
     """
-    if call.softcap is None and call.sinks is None:
-        mask = Dense(call.mask) if isinstance(call.mask, Tensor) else call.mask
-        arguments = check(
-            call.query, call.key, call.value, mask=mask, bias=call.bias, causal=False,
-            scale=call.scale, dropout=0.0,
-        )  # fmt: skip
-        return attend_fused(arguments)
-    rows = torch.arange(call.shape[2], device="cpu")
-    return torch.cat([by_definition(call.of_rows(block)) for block in blocks(rows)], dim=2)
+    if call.softcap is not None or call.sinks is not None:
+        return in_blocks(
+            lambda block: by_definition(call, block), call.rows if rows is None else rows
+        )
+    if rows is not None or call.hidden:  # the mask becomes a table, built for some rows at once
+        rows = call.rows if rows is None else rows
+        return in_blocks(lambda block: attend(call.of_rows(block)), rows)
+    mask = Dense(call.mask) if isinstance(call.mask, Tensor) else call.mask
+    arguments = check(
+        call.query, call.key, call.value, mask=mask, bias=call.bias, causal=False,
+        scale=call.scale, dropout=0.0,
+    )  # fmt: skip
+    return attend_fused(arguments)
 
 
-def by_definition(call: HeadCall) -> Tensor:
-    """Return the same as `attend` without a fused kernel: its memory grows with N · M."""
+def in_blocks(compute: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """Compute the output of some queries, `BLOCK` of them at once."""
+    return torch.cat([compute(block) for block in rows.split(BLOCK)], dim=2)
+
+
+def by_definition(call: HeadCall, rows: Tensor) -> Tensor:
+    """Return the same as `attend` without a fused kernel: its memory grows with n · M."""
     values = call.values
-    return (weights(call) @ upcast(values, values)).to(values.dtype)
+    return (weights(call.of_rows(rows)) @ upcast(values, values)).to(values.dtype)
 
 
 def weights(call: HeadCall) -> Tensor:
-    """Return the weights (B, H, N, M), at least in float32.
+    """Return the weights (B, h, N, M), at least in float32.
 
     The steps: query · key → scale → cap → bias → mask → sinks → softmax.
 
@@ -130,9 +144,7 @@ def weights(call: HeadCall) -> Tensor:
         scores = (scores / call.softcap).tanh() * call.softcap
     if call.bias is not None:
         scores = scores + call.bias
-    table = call.table(torch.arange(call.shape[2], device="cpu"))
-    if table is not None:
-        scores = torch.where(table, scores, -torch.inf)
+    scores = torch.where(call.visible(call.rows), scores, -torch.inf)
     if call.sinks is None:
         return softmax(scores)
     sinks = call.sinks[:, None] if call.sinks.ndim == 1 else call.sinks

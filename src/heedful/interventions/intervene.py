@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError, RunError
-from heedful.interventions import change as changes_module
+from heedful.interventions import change as all_changes
 from heedful.interventions import doors
-from heedful.interventions.base import Change
-from heedful.interventions.certificate import Log, Report, report_of
-from heedful.interventions.head_call import HeadCall
+from heedful.interventions.base import Change, check_positions, within
+from heedful.interventions.certificate import ChangeReport, Report
+from heedful.interventions.head_call import HeadCall, attend
 from heedful.interventions.names import Key, keys_of
 from heedful.ops import dispatch
 from heedful.ops.inputs import no_autocast
@@ -28,6 +27,7 @@ from heedful.recorder.doors import refused_classes
 from heedful.recorder.doors.uncompiled import uncompiled
 from heedful.recorder.module_stack import Hook, ModuleStack
 from heedful.recorder.observed_call import AXES, Observed
+from heedful.recording.module_names import is_in
 
 # A change or a list of changes, applied in order; a function of (query, key, value, output)
 Changes: TypeAlias = Change | Callable[..., Any] | Sequence[Change | Callable[..., Any]]
@@ -41,14 +41,14 @@ def intervene(model: nn.Module, changes: Mapping[str, Changes]) -> Iterator[Inte
     output is compared with the definition of the change in some rows: `changed.report()`.
 
     Args:
-        model: any module whose attention is `heedful.attention`, torch's
-            `scaled_dot_product_attention`, or of transformers; nothing stays changed after the
-            context, also after an exception.
+        model: any module that attends by `heedful.attention`, by `scaled_dot_product_attention`, or
+            as models of transformers do. Nothing stays changed after the context.
         changes: for each module, a change of `heedful.change`, a function of (query, key, value,
             output) that returns the new output, or a list of these, applied in order. Shapes:
             query (B, H, N, d), key (B, G, M, d), value (B, G, M, v), output (B, H, N, v). A module
             is named by a part of its name, as "layers.5" in "model.layers.5.self_attn"; `*` stands
-            for any number or word, and allows several modules.
+            for any number or word, and then several modules may fit. Put all changes of a module in
+            one context: blocks of nested contexts do not add up.
 
     Yields:
         an `Intervention`, whose `report()` lists what was changed.
@@ -56,16 +56,14 @@ def intervene(model: nn.Module, changes: Mapping[str, Changes]) -> Iterator[Inte
     Raises:
         ArgumentError: a name that fits no module, or several; a head or position that does not
             exist; a recording that does not fit; dropout in training mode, except for `zero`,
-            `scale` and `mean`.
-        RunError: attention that cannot be changed, such as attention by hand; at the end, changes
-            that no call of attention met.
+            `scale` and `mean`; gradient checkpointing.
+        RunError: attention that cannot be changed, such as attention by hand; no forward pass.
 
     >>> import heedful
     >>> from heedful.models import GPT, GPTConfig
     >>> model = GPT(GPTConfig(vocabulary=9, context_length=8, width=12, layers=2, heads=3)).eval()
-    >>> ids = torch.tensor([[1, 2, 3, 4]])
     >>> with intervene(model, {"blocks.1": heedful.change.zero(heads=[0, 2])}) as changed:
-    ...     _ = model(ids)
+    ...     _ = model(torch.tensor([[1, 2, 3, 4]]))
     >>> print(changed.report())
     module           change  heads  calls  rows  lost  difference  proof
     blocks.1.attend  zero    0, 2   1      4     0     0e+00       proved
@@ -73,13 +71,10 @@ def intervene(model: nn.Module, changes: Mapping[str, Changes]) -> Iterator[Inte
     modules = refused_classes.modules_of(model)
     for module, name in modules.items():
         if getattr(module, "gradient_checkpointing", False) and module.training:
-            raise ArgumentError(
-                f"gradient checkpointing in {name or 'the model'}",
-                expected="a model without it: layers would run again without their changes",
-            )
+            raise _checkpointed(name or type(module).__name__)
     running = ModuleStack(model, modules)
     intervention = Intervention(running, keys_of(_checked(changes), modules, model))
-    ending = _Ending(intervention)
+    ending = _Ending(intervention)  # type: ignore[arg-type]
     with ExitStack() as stack:
         stack.callback(ending.disconnect)
         stack.enter_context(running)
@@ -87,7 +82,7 @@ def intervene(model: nn.Module, changes: Mapping[str, Changes]) -> Iterator[Inte
         stack.enter_context(uncompiled(modules))
         stack.enter_context(doors.entered(modules, intervention.apply, intervention.next_note))
         yield intervention
-    intervention.check_all()
+    intervention.check()
 
 
 class Intervention:
@@ -95,9 +90,9 @@ class Intervention:
 
     def __init__(self, running: ModuleStack, keys: list[Key]) -> None:
         self._running, self._keys = running, keys
-        self._logs: dict[tuple[str, int, int], Log] = {}  # by module, key and index of the change
+        self._logs: dict[tuple[str, int], ChangeReport] = {}  # by module and id of the change
         self._numbers: Counter[str] = Counter()  # calls of each module
-        self._attending: dict[str, None] = {}  # modules whose calls can be changed, in order
+        self._changeable: dict[str, None] = {}  # modules whose calls can be changed, in order
         self._changed: set[str] = set()  # modules with a changed call in this pass
         self._pass, self._masks = -1, Masks()
 
@@ -110,110 +105,104 @@ class Intervention:
 
         The result is a list of `ChangeReport`s, which prints as a table; `to_json()` gives JSON.
         """
-        return report_of(self._logs.values())
+        return Report(self._logs.values())
 
     def next_note(self) -> str:
         """Return how a call that runs now will be changed; "" if it will not."""
         running = self._running
         if not running.is_active or dispatch.is_running():
             return ""
-        keys = [key for key in self._keys if key.fits(running.name)]
-        texts = [change.text for key in keys for change in key.changes]
-        return f"changed by heedful.intervene: {', '.join(texts)}" if texts else ""
+        changes = [c.text for key in self._keys if key.fits(running.name) for c in key.changes]
+        return f"changed by heedful.intervene: {', '.join(changes)}" if changes else ""
 
     def apply(self, build: Callable[[], Observed]) -> tuple[Tensor | None, str]:
         """Return the new output (B, H, N, v) of a call and a note; (None, "") if unchanged."""
         running = self._running
         if running.frames and torch._C._current_graph_task_id() != -1:
-            raise ArgumentError(
-                f"{running.name} runs again in the backward pass",
-                expected="a model without gradient checkpointing",
-            )
-        if not running.is_active or dispatch.is_running():
-            return None, ""
-        name, note = running.name, self.next_note()
-        self._attending[name] = None
+            raise _checkpointed(running.name)
+        if running.is_active and not dispatch.is_running():
+            self._changeable[running.name] = None
+        note = self.next_note()
         if not note:
             return None, ""
-        if running.pass_index != self._pass:
-            self._pass, self._masks = running.pass_index, Masks()
         with dispatch.hidden():
             observed = build()
             with no_autocast(observed.query):
-                output = self._changed_output(self._call(observed, name))
-        return output, note
+                call = self._call(observed, running.name)
+                for key in self._keys:
+                    if key.fits(call.name):
+                        key.add(call.name)
+                        for change in key.changes:
+                            call = _changed(call, change, self._log(call.name, change))
+        self._changed.add(call.name)
+        return call.output, note
+
+    def _log(self, name: str, change: Change) -> ChangeReport:
+        log = ChangeReport(name, change.name)
+        return self._logs.setdefault((name, id(change)), log)
 
     def _call(self, observed: Observed, name: str) -> HeadCall:
         """Return the call with its place in the text."""
-        (B, H, N, M), running = observed.shape, self._running
+        (_, H, N, M), running = observed.shape, self._running
         if observed.axes != AXES:
             raise ArgumentError(
                 f"attention of {name} with unknown axes", expected="(batch, heads, tokens, width)"
             )
+        if running.pass_index != self._pass:
+            self._pass, self._masks = running.pass_index, Masks()
         self._masks.split(observed)
-        observed.cross = crosses(observed, name)
-        number, cached = self._numbers[name], running.text_frame.cached
-        self._numbers[name] += 1
-        first_query = max(0, M - N) if cached is None and not observed.cross else cached or 0
-        first_query = 0 if N == M else first_query
-        # a cache of a window has lost the first keys
-        first_key = 0 if cached is None or observed.cross else max(0, first_query + N - M)
+        is_cross, cached = crosses(observed, name), running.text_frame.cached
+        number, self._numbers[name] = self._numbers[name], self._numbers[name] + 1
+        first_query = cached or 0
+        if N == M or (cached is None and not is_cross):
+            first_query = max(0, M - N)
+        # the cache of a window has lost the first keys
+        first_key = 0 if cached is None or is_cross else max(0, first_query + N - M)
         return HeadCall(
             **vars(observed), name=name, number=number, pass_index=running.pass_index,
             heads=tuple(range(H)), all_heads=H, first_query=first_query, first_key=first_key,
         )  # fmt: skip
 
-    def _changed_output(self, call: HeadCall) -> Tensor:
-        for at, key in enumerate(self._keys):
-            if key.fits(call.name):
-                key.add(call.name)
-                for index, change in enumerate(key.changes):
-                    log = self._logs.setdefault((call.name, at, index), Log(call.name, change))
-                    call = replace(call, output=_changed(call, change, log))
-        self._changed.add(call.name)
-        output: Any = call.output
-        return output
-
     def end_pass(self) -> None:
         """Raise `RunError` if attention of a module that ran in this pass was not changed."""
-        running, changed = self._running, self._changed
-        self._changed = set()
-        for key in self._keys:
-            ran = [name for name in key.modules if running.ran_in_pass(name)]
-            missed = [name for name in ran if not any(key.is_part(name, part) for part in changed)]
-            if missed:
-                raise self._not_changed(missed[0])
+        changed, self._changed = self._changed, set()
+        for module in (module for key in self._keys for module in key.modules):
+            has_changed = any(is_in(name, module) for name in changed)
+            if self._running.ran_in_pass(module) and not has_changed:
+                raise self._not_changed(module)
 
-    def check_all(self) -> None:
+    def check(self) -> None:
         """Raise an error if a change met no call; warn if an output differs from its definition."""
         for key in self._keys:
             if not key.attending:
                 raise self._not_changed(key.modules[0])
-        for log in self._logs.values():
-            log.change.check_positions(log.queries, log.keys)
-            if log.line.proof == "refuted":
-                warnings.warn(
-                    f"{log.change.name} in {log.module} differs from its definition by "
-                    f"{log.difference:.0e}, and rounding explains {log.tolerance:.0e}",
-                    stacklevel=4,
-                )
+            for name, change in ((name, c) for name in key.attending for c in key.changes):
+                log = self._log(name, change)
+                if change.edges is not None:
+                    check_positions("queries", change.edges.queries, log.positions[0])
+                    check_positions("keys", change.edges.keys, log.positions[1])
+                if log.proof == "refuted":
+                    warnings.warn(
+                        f"{change.name} in {name} differs from its definition by "
+                        f"{log.difference:.0e}, and rounding explains {log.tolerance:.0e}",
+                        stacklevel=4,
+                    )
 
     def _not_changed(self, name: str) -> RunError:
         if self._running.pass_index < 0:
-            return RunError(f"no pass of the model, so {name} was not changed")
-        names = ", ".join(self._attending) or "none"
+            return RunError(f"no forward pass of the model, so {name} was not changed")
+        names = ", ".join(self._changeable) or "none in this model"
         return RunError(
             f"the attention of {name or 'the model'} was not changed",
-            expected=f"a module whose attention can be changed: {names}",
-            cause="attention by hand, a fused layer of torch, or a module without attention",
+            expected=f"modules that can be changed: {names}",
+            cause="attention by hand, as products and a softmax, or a module without attention",
             remedy="use scaled_dot_product_attention, or attn_implementation='sdpa'",
         )
 
 
-def _changed(call: HeadCall, change: Change, log: Log) -> Tensor:
-    """Return the output (B, H, N, v) of a call after one change."""
-    B, H, N, _ = call.shape
-    heads = call.heads if change.heads is None else change.heads
+def _changed(call: HeadCall, change: Change, log: ChangeReport) -> HeadCall:
+    """Return a call after one change."""
+    heads, H = call.heads if change.heads is None else change.heads, call.all_heads
     if max(heads) >= H:
         raise ArgumentError(
             f"head {max(heads)} of {call.name}", expected=f"heads from 0 to {H - 1}"
@@ -223,17 +212,45 @@ def _changed(call: HeadCall, change: Change, log: Log) -> Tensor:
             f"{change.name} in {call.name}, where {call.why}",
             expected="evaluation mode, or one of zero, scale and mean", remedy="call model.eval()",
         )  # fmt: skip
-    part, device = call.of_heads(heads), call.query.device
-    result, output = change.output(part), part.output
-    new = result.output.to(output)
-    rows = N if result.rows is None else len(result.rows)
-    if result.rows is not None:
-        new = output.index_copy(2, result.rows.to(device), new)
-    log.add(part, new, B * rows, result.lost)
-    if len(heads) == H:
-        order = torch.tensor(heads, device=device).argsort()
-        return new if heads == call.heads else new[:, order]
-    return call.output.index_copy(1, torch.tensor(heads, device=device), new)
+    rows, lost, hidden = call.rows, 0, call.hidden
+    if change.edges is not None:
+        keys = within(change.edges.keys, call.first_key, call.shape[3])
+        rows = within(change.edges.queries, call.first_query, call.shape[2] if len(keys) else 0)
+        hidden = (*hidden, (heads, rows, keys))
+    before, part = call.of_heads(heads), replace(call, hidden=hidden).of_heads(heads)
+    if not len(rows):
+        log.add(part, change, part.output[:, :, :0], rows, 0)
+        return call
+    if change.compute is not None:
+        new = change.compute(part)
+    elif change.edges is None:
+        new = change.define(part, rows)  # type: ignore[misc]
+    else:
+        new = attend(part, rows)
+        lost = _lost(before, part, rows)
+    output = call.output
+    new, index = new.to(output.dtype), torch.tensor(heads, device=output.device)
+    log.add(part, change, new, rows, lost)
+    if len(rows) < call.shape[2]:
+        new = part.output.index_copy(2, rows.to(output.device), new)
+    is_all = heads == call.heads
+    return replace(call, output=new if is_all else output.index_copy(1, index, new), hidden=hidden)
+
+
+def _lost(before: HeadCall, after: HeadCall, rows: Tensor) -> int:
+    """Return how many rows lost all their keys in some head, over all texts."""
+    lost = 0
+    for block in rows.split(512):
+        has_lost = before.visible(block).any(dim=-1) & ~after.visible(block).any(dim=-1)
+        lost += int(has_lost.expand(*before.query.shape[:2], -1).any(dim=1).sum())
+    return lost
+
+
+def _checkpointed(name: str) -> ArgumentError:
+    return ArgumentError(
+        f"gradient checkpointing in {name}",
+        expected="a model without it: layers would run again without their changes",
+    )
 
 
 def _checked(changes: Any) -> dict[str, list[Change]]:
@@ -243,35 +260,27 @@ def _checked(changes: Any) -> dict[str, list[Change]]:
             f"changes of type {type(changes).__name__}",
             expected='modules and their changes: {"layers.5": change.zero(heads=[1])}',
         )
-    return {str(key): _list_of(key, value) for key, value in changes.items()}
-
-
-def _list_of(key: str, value: Any) -> list[Change]:
-    items = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-    for item in items:
-        if not isinstance(item, Change) and not callable(item):
-            raise ArgumentError(
-                f"a change of type {type(item).__name__} for {key!r}",
-                expected="a change such as heedful.change.zero(heads=[1]), or a function",
-            )
-    if not items:
-        raise ArgumentError(f"no change for {key!r}", expected="one or several")
-    return [item if isinstance(item, Change) else changes_module.function(item) for item in items]
+    checked: dict[str, list[Change]] = {}
+    for key, value in changes.items():
+        items = value if isinstance(value, list | tuple) else [value]
+        for item in items:
+            if not isinstance(item, Change) and not callable(item):
+                raise ArgumentError(
+                    f"a change of type {type(item).__name__} for {key!r}",
+                    expected="a change such as heedful.change.zero(heads=[1]), or a function",
+                )
+        checked[str(key)] = [
+            item if isinstance(item, Change) else all_changes.function(item) for item in items
+        ]
+    return checked
 
 
 class _Ending(Hook):
-    """Checks the changes when the model's forward pass has ended."""
+    """Checks the changes when the model's forward pass has ended; `running` has them."""
 
-    __slots__ = ("intervention",)
-
-    def __init__(self, intervention: Intervention | None = None) -> None:
-        super().__init__()
-        self.intervention = intervention
+    __slots__ = ()
 
     def __call__(self, *arguments: Any) -> None:
-        if self.intervention is not None:
-            self.intervention.end_pass()
-
-    def disconnect(self) -> None:
-        """Release the intervention."""
-        self.intervention = None
+        changes: Any = self.running
+        if changes is not None:
+            changes.end_pass()

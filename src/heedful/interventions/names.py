@@ -15,14 +15,14 @@ from heedful.recorder.missed_modules import modules_without_calls
 from heedful.recorder.module_stack import class_of
 from heedful.recording.module_names import Modules, is_in, plain_name
 
-NAMES = 12  # module names listed in an error
+LISTED = 12  # module names in an error
 
 
 @dataclass
 class Key:
     """A name such as "layers.5", and its changes.
 
-    modules: the names of the modules that it names; several only with `*`.
+    modules: the names of the modules that it names; several only with `*`. "" is the model.
     attending: the modules in these whose attention was changed.
     """
 
@@ -33,24 +33,17 @@ class Key:
 
     def fits(self, name: str) -> bool:
         """Whether a module is one of the named modules, or in one."""
-        return any(self.is_part(module, name) for module in self.modules)
-
-    @staticmethod
-    def is_part(module: str, name: str) -> bool:
-        """Whether a module is in another, by their names."""
-        return is_in(name, module)
+        return any(is_in(name, module) for module in self.modules)
 
     def add(self, name: str) -> None:
         """Add a module that attends; raise `ArgumentError` if one named module has two of them."""
-        module = next(module for module in self.modules if is_in(name, module))
-        others = [other for other in self.attending - {name} if is_in(other, module)]
-        if others and "*" not in self.text:
+        self.attending.add(name)
+        if len(self.attending) > 1 and "*" not in self.text:
             raise ArgumentError(
                 f"{self.text!r}, in which several modules attend",
-                expected=f"one of {', '.join(sorted([*others, name]))}",
-                remedy=f"for all of them, use {self.text + '.*'!r}",
+                expected=f"one of {', '.join(sorted(self.attending))}",
+                remedy="name each, or use * for a part of the name that differs",
             )
-        self.attending.add(name)
 
 
 def keys_of(changes: Mapping[str, list[Change]], modules: Modules, model: nn.Module) -> list[Key]:
@@ -59,26 +52,25 @@ def keys_of(changes: Mapping[str, list[Change]], modules: Modules, model: nn.Mod
     Raises:
         ArgumentError: a key that names no module, or several without `*`.
     """
-    names = [plain_name(name) for name in modules.values()]
-    names[0] = names[0] or class_of(model).__name__
-    return [Key(text, items, _named(text, names, modules)) for text, items in changes.items()]
-
-
-def _named(text: str, names: list[str], modules: Modules) -> list[str]:
-    """Return the modules that a key names, without those that are in another of them."""
-    pattern = re.compile(rf"(?:.*\.)?{re.escape(text)}".replace(r"\*", r"[^.]+"))
-    named = [name for name in dict.fromkeys(names) if pattern.fullmatch(name)]
-    named = [name for name in named if not any(o != name and is_in(name, o) for o in named)]
-    if not named:
-        attending = [name for name, _ in modules_without_calls(modules, set(names), ())]
-        raise ArgumentError(
-            f"{text!r}, a part of no module's name",
-            expected=nearest(text, (attending or names[1:])[:NAMES]) + f"; of {len(names)} modules",
-        )
-    if len(named) > 1 and "*" not in text:
-        listed = ", ".join(named[:NAMES]) + (", …" if len(named) > NAMES else "")
-        raise ArgumentError(
-            f"{text!r} in the names of {len(named)} modules: {listed}",
-            expected="one module", remedy="write more of its name, or * for several",
-        )  # fmt: skip
-    return named
+    names = list(dict.fromkeys(map(plain_name, modules.values())))
+    keys = []
+    for text, items in changes.items():
+        pattern = re.compile(rf"(?:.*\.)?{re.escape(text)}".replace(r"\*", r"[^.]+"))
+        named = [name for name in names if name and pattern.fullmatch(name)]
+        named = [name for name in named if not any(o != name and is_in(name, o) for o in named)]
+        if text == class_of(model).__name__:
+            named = [""]
+        if not named:
+            attending = [name for name, _ in modules_without_calls(modules, {*names}, ())]
+            raise ArgumentError(
+                f"{text!r}, not a part of a module's name",
+                expected=nearest(text, (attending or names)[:LISTED]),
+            )
+        if len(named) > 1 and "*" not in text:
+            listed = ", ".join(named[:LISTED]) + (", …" if len(named) > LISTED else "")
+            raise ArgumentError(
+                f"{text!r}, a part of {len(named)} names: {listed}", expected="one module",
+                remedy="write more of its name, or * for several",
+            )  # fmt: skip
+        keys.append(Key(text, items, named))
+    return keys
