@@ -14,7 +14,7 @@ def new_output(weights, values, output, kind, heads, other=None):
 
     `other`: the weights and values of another run.
     """
-    B, H, N, M = weights.shape
+    B, _, N, M = weights.shape
     result = output.clone()
     for b in range(B):
         for h in heads:
