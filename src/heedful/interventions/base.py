@@ -111,10 +111,10 @@ def words(positions: slice | tuple[int, ...]) -> str:
     >>> words(slice(2, None)), words((0, 4))
     ('2:', '0, 4')
     """
-    if not isinstance(positions, slice):
-        return reprlib.repr(list(positions)).strip("[]")
-    ends = [positions.start, positions.stop, positions.step]
-    return ":".join("" if end is None else str(end) for end in ends[: 2 + (ends[2] is not None)])
+    if isinstance(positions, slice):
+        step = "" if positions.step is None else f":{positions.step}"
+        return f"{positions.start}:{positions.stop}{step}".replace("None", "")
+    return reprlib.repr(list(positions)).strip("[]")
 
 
 def _integers(numbers: Any) -> tuple[int, ...]:

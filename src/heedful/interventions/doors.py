@@ -27,6 +27,7 @@ from heedful.recording.module_names import Modules
 # Receives a function that returns the call; returns the new output and a note, or (None, "")
 Changer = Callable[[Callable[[], Observed]], tuple[Tensor | None, str]]
 SDPA = F.scaled_dot_product_attention
+DOOR = "scaled_dot_product_attention"
 NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
@@ -93,5 +94,5 @@ def _from_sdpa(inputs: dict[str, Any], output: Tensor) -> Observed:
     return Observed(
         query, key, value, output, query.shape[-1] ** -0.5 if scale is None else float(scale),
         mask=Causal(0) if inputs.get("is_causal") else mask, axes=AXES,
-        door="scaled_dot_product_attention", why=DROPPED if inputs.get("dropout_p") else "",
+        door=DOOR, why=DROPPED if inputs.get("dropout_p") else "",
     )  # fmt: skip

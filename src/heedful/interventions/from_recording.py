@@ -28,11 +28,10 @@ def check_recording(recording: Any, needs_values: bool = False) -> None:
             expected="the result of heedful.record or heedful.load",
         )
     captures = recording._captures
-    if not captures:
-        raise ArgumentError("a recording without a call", expected="a recorded pass")
-    if needs_values and any(capture.value is None for capture in captures):
+    if not captures or (needs_values and any(capture.value is None for capture in captures)):
         raise ArgumentError(
-            "a recording without values", expected="heedful.record(model, values=True)"
+            f"a recording without {'values' if captures else 'a call'}",
+            expected="a pass in heedful.record(model, values=True)",
         )
 
 
@@ -53,39 +52,42 @@ def output(
             expected="a recording of as many passes, or of a single pass",
         )
     capture = captures[call.number if len(captures) > 1 else 0]
-    (S, H, N, _), M, B = capture.query.shape, capture.key.shape[2], len(call.query)
-    sides = (capture.value, call.output) if recorded_values else (capture.query, call.query)
-    widths = [side.shape[3] for side in sides if side is not None]
-    H = call.all_heads if capture.heads else H
-    if call.all_heads != H or (widths[0] != widths[1] and capture.weights is None):
-        raise ArgumentError(
-            f"a recording of {H} heads of width {widths[0]} for {call.name}",
-            expected=f"{call.all_heads} heads of width {widths[1]}",
-            cause="a recording of another model",
-        )
-    if call.shape[2:] != (N, M) or S not in (1, B):
-        raise ArgumentError(
-            f"a recording of {S} texts, {N} queries × {M} keys, for {call.name} with "
-            f"{B} texts, {call.shape[2]} queries × {call.shape[3]} keys",
-            expected="the same numbers", cause="texts of unequal lengths",
-        )  # fmt: skip
-    outputs, values, old = [], call.value, call.output
-    for text in range(B):
-        row = text if S > 1 else 0
-        value = None if recorded_values else values[text : text + 1]
+    _check_sizes(capture, call, capture.value if recorded_values else None)
+    outputs = []
+    for text, old in enumerate(call.output):
+        row = text if len(capture.query) > 1 else 0
+        value = None if recorded_values else call.value[text : text + 1]
         recorded, queries = _text_of(capture, row, call.heads, value), capture.tokens[row].queries
         if rows is None:
             new = attend(recorded)[0]
         else:
-            real = torch.isin(queries, rows)
-            new = by_definition(recorded.in_float64(), real.nonzero()[:, 0])[0]
-            queries = queries[real]
-        part = old[text]
-        if len(queries) < N:
-            new = part.index_copy(1, queries.to(part.device), new.to(part))
-        outputs.append(new.to(part))
-    joined = torch.stack(outputs)
-    return joined if rows is None or len(queries) == len(rows) == N else joined[:, :, rows]
+            is_row = torch.isin(queries, rows)
+            new = by_definition(recorded.in_float64(), is_row.nonzero()[:, 0])[0]
+            queries = queries[is_row]
+        if len(queries) < call.shape[2]:
+            new = old.index_copy(1, queries.to(old.device), new.to(old))
+        outputs.append(new.to(old))
+    return torch.stack(outputs) if rows is None else torch.stack(outputs)[:, :, rows]
+
+
+def _check_sizes(capture: Capture, call: HeadCall, value: Tensor | None) -> None:
+    """Raise `ArgumentError` if a recorded call has other sizes than a call."""
+    (S, H, N, d), (B, _, *shape) = capture.query.shape, call.shape
+    d, width = call.query.shape[3] if capture.weights is not None else d, call.query.shape[3]
+    if value is not None:
+        d, width = value.shape[3], call.output.shape[3]
+    H = call.all_heads if capture.heads else H
+    sizes, expected = (H, d, N, capture.key.shape[2]), (call.all_heads, width, *shape)
+    if sizes != expected or S not in (1, B):
+        raise ArgumentError(
+            f"a recording of {S} texts, {_sizes(*sizes)}, for {call.name}",
+            expected=f"{B} texts, {_sizes(*expected)}",
+            cause="texts of unequal lengths, or another model",
+        )
+
+
+def _sizes(heads: int, width: int, queries: int, keys: int) -> str:
+    return f"{heads} heads of width {width}, {queries} queries × {keys} keys"
 
 
 def _captures_of(recording: Recording, name: str) -> list[Capture]:

@@ -61,10 +61,12 @@ class HeadCall(Observed):
             table = torch.ones(1, M, dtype=torch.bool, device=device)
         else:
             table = rows_of(self.mask, rows)
+        columns = torch.arange(M, device="cpu")
         for heads, queries, keys in self.hidden:
-            pairs = torch.isin(rows, queries)[:, None] & torch.isin(torch.arange(M), keys)
+            pairs = torch.isin(rows, queries)[:, None] & torch.isin(columns, keys)
             if not {*self.heads} <= {*heads}:
-                pairs = pairs & torch.tensor([h in heads for h in self.heads])[:, None, None]
+                is_hidden = torch.tensor([head in heads for head in self.heads], device="cpu")
+                pairs = pairs & is_hidden[:, None, None]
             table = table & ~pairs.to(device)
         return table.expand(*table.shape[:-2], len(rows), M)
 

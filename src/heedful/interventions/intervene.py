@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from heedful.ops import dispatch
 from heedful.ops.inputs import no_autocast
 from heedful.recorder.axes.call_kind import crosses
 from heedful.recorder.axes.mask_structure import Masks
+from heedful.recorder.axes.pass_inputs import Inputs
 from heedful.recorder.doors import refused_classes
 from heedful.recorder.doors.uncompiled import uncompiled
 from heedful.recorder.module_stack import Hook, ModuleStack
@@ -94,7 +95,8 @@ class Intervention:
         self._numbers: Counter[str] = Counter()  # calls of each module
         self._changeable: dict[str, None] = {}  # modules whose calls can be changed, in order
         self._changed: set[str] = set()  # modules with a changed call in this pass
-        self._pass, self._masks = -1, Masks()
+        # the pass, its masks and its inputs
+        self._pass, self._masks, self._inputs = -1, Masks(), cast(Inputs | None, None)
 
     def __repr__(self) -> str:
         calls = sum(log.calls for log in self._logs.values())
@@ -135,7 +137,7 @@ class Intervention:
                         for change in key.changes:
                             call = _changed(call, change, self._log(call.name, change))
         self._changed.add(call.name)
-        return call.output, note
+        return (None, "") if call.output is observed.output else (call.output, note)
 
     def _log(self, name: str, change: Change) -> ChangeReport:
         log = ChangeReport(name, change.name)
@@ -143,13 +145,22 @@ class Intervention:
 
     def _call(self, observed: Observed, name: str) -> HeadCall:
         """Return the call with its place in the text."""
-        (_, H, N, M), running = observed.shape, self._running
+        (B, H, N, M), running = observed.shape, self._running
         if observed.axes != AXES:
             raise ArgumentError(
                 f"attention of {name} with unknown axes", expected="(batch, heads, tokens, width)"
             )
         if running.pass_index != self._pass:
-            self._pass, self._masks = running.pass_index, Masks()
+            self._pass, self._masks, self._inputs = running.pass_index, Masks(), None
+            self._changed = set()  # an error may have ended the last pass
+        if observed.door == doors.DOOR:
+            self._inputs = self._inputs or Inputs(running.text_frame)
+            texts, _ = self._inputs.texts(N)
+            if texts and B % texts:
+                raise ArgumentError(
+                    f"a query {tuple(observed.query.shape)} of {name}, for {texts} texts",
+                    expected="the axes (batch, heads, tokens, width)",
+                )
         self._masks.split(observed)
         is_cross, cached = crosses(observed, name), running.text_frame.cached
         number, self._numbers[name] = self._numbers[name], self._numbers[name] + 1
