@@ -258,6 +258,36 @@ def test_dropout_and_checkpointing_are_refused():
         run(model, change.zero(0))
 
 
+def test_each_call_is_changed_only_once():
+    class Both(torch.nn.Module):  # SDPA by itself, and in a model of transformers
+        def __init__(self):
+            super().__init__()
+            self.model = tiny("LlamaModel", "sdpa")
+
+        def forward(self, ids):
+            x = self.model(ids)[0].unflatten(-1, (4, 8)).transpose(1, 2)
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+    model = Both().eval()
+    with torch.no_grad(), heedful.record(model) as recording:
+        plain = model(words())
+    seen = []
+    changes = {"layers.1": [change.scale(0.5), lambda q, k, v, o: seen.append(o) or 2 * o],
+               "Both": change.scale(3.0)}  # fmt: skip
+    with pytest.raises(ArgumentError, match="'Both', in which several modules attend"):
+        with_changes(model, changes)
+    changes.pop("Both")
+    with torch.no_grad(), heedful.intervene(model, changes) as changed:
+        torch.testing.assert_close(model(words()), plain)
+    assert [line.calls for line in changed.report()] == [1, 1]
+    assert {call.proof for call in recording} == {"proved"}
+
+
+def with_changes(model, changes):
+    with heedful.intervene(model, changes):
+        model(words())
+
+
 def test_attention_by_hand_is_refused():
     model = tiny("BloomModel")
     message = r"attention of h.1 was not changed; .*by hand"
