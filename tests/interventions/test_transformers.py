@@ -274,18 +274,14 @@ def test_each_call_is_changed_only_once():
     seen = []
     changes = {"layers.1": [change.scale(0.5), lambda q, k, v, o: seen.append(o) or 2 * o],
                "Both": change.scale(3.0)}  # fmt: skip
-    with pytest.raises(ArgumentError, match="'Both', in which several modules attend"):
-        with_changes(model, changes)
+    several = "'Both', in which several modules attend"
+    with pytest.raises(ArgumentError, match=several), heedful.intervene(model, changes):
+        model(words())
     changes.pop("Both")
     with torch.no_grad(), heedful.intervene(model, changes) as changed:
         torch.testing.assert_close(model(words()), plain)
     assert [line.calls for line in changed.report()] == [1, 1]
     assert {call.proof for call in recording} == {"proved"}
-
-
-def with_changes(model, changes):
-    with heedful.intervene(model, changes):
-        model(words())
 
 
 def test_attention_by_hand_is_refused():

@@ -72,12 +72,12 @@ def output(
 
 def _check_sizes(capture: Capture, call: HeadCall, value: Tensor | None) -> None:
     """Raise `ArgumentError` if a recorded call has other sizes than a call."""
-    (S, H, N, d), (B, _, *shape) = capture.query.shape, call.shape
-    d, width = call.query.shape[3] if capture.weights is not None else d, call.query.shape[3]
-    if value is not None:
-        d, width = value.shape[3], call.output.shape[3]
-    H = call.all_heads if capture.heads else H
-    sizes, expected = (H, d, N, capture.key.shape[2]), (call.all_heads, width, *shape)
+    side, own = (capture.query, call.query) if value is None else (value, call.output)
+    is_map = value is None and capture.weights is not None  # without queries
+    S, H, N, _ = capture.query.shape
+    width = own.shape[3] if is_map else side.shape[3]
+    sizes = (call.all_heads if capture.heads else H, width, N, capture.key.shape[2])
+    B, expected = len(call.query), (call.all_heads, own.shape[3], *call.shape[2:])
     if sizes != expected or S not in (1, B):
         raise ArgumentError(
             f"a recording of {S} texts, {_sizes(*sizes)}, for {call.name}",

@@ -17,7 +17,7 @@ from heedful.interventions import change as all_changes
 from heedful.interventions import doors
 from heedful.interventions.base import Change, check_positions, within
 from heedful.interventions.certificate import ChangeReport, Report
-from heedful.interventions.head_call import HeadCall, attend
+from heedful.interventions.head_call import BLOCK, HeadCall, attend
 from heedful.interventions.names import Key, keys_of
 from heedful.ops import dispatch
 from heedful.ops.inputs import no_autocast
@@ -223,35 +223,33 @@ def _changed(call: HeadCall, change: Change, log: ChangeReport) -> HeadCall:
             f"{change.name} in {call.name}, where {call.why}",
             expected="evaluation mode, or one of zero, scale and mean", remedy="call model.eval()",
         )  # fmt: skip
-    rows, lost, hidden = call.rows, 0, call.hidden
+    rows, hidden, part = call.rows, call.hidden, call.of_heads(heads)
+    before = part
     if change.edges is not None:
         keys = within(change.edges.keys, call.first_key, call.shape[3])
         rows = within(change.edges.queries, call.first_query, call.shape[2] if len(keys) else 0)
         hidden = (*hidden, (heads, rows, keys))
-    before, part = call.of_heads(heads), replace(call, hidden=hidden).of_heads(heads)
+        part = replace(part, hidden=hidden)
     if not len(rows):
         log.add(part, change, part.output[:, :, :0], rows, 0)
         return call
-    if change.compute is not None:
-        new = change.compute(part)
-    elif change.edges is None:
-        new = change.define(part, rows)  # type: ignore[misc]
-    else:
+    if change.edges is not None:
         new = attend(part, rows)
-        lost = _lost(before, part, rows)
-    output = call.output
-    new, index = new.to(output.dtype), torch.tensor(heads, device=output.device)
-    log.add(part, change, new, rows, lost)
+    else:
+        new = change.compute(part) if change.compute else change.define(part, rows)  # type: ignore
+    output, index = call.output, torch.tensor(heads, device=call.output.device)
+    new = new.to(output.dtype)
+    log.add(part, change, new, rows, 0 if part is before else _lost(before, part, rows))
     if len(rows) < call.shape[2]:
         new = part.output.index_copy(2, rows.to(output.device), new)
-    is_all = heads == call.heads
-    return replace(call, output=new if is_all else output.index_copy(1, index, new), hidden=hidden)
+    output = new if heads == call.heads else output.index_copy(1, index, new)
+    return replace(call, output=output, hidden=hidden)
 
 
 def _lost(before: HeadCall, after: HeadCall, rows: Tensor) -> int:
     """Return how many rows lost all their keys in some head, over all texts."""
     lost = 0
-    for block in rows.split(512):
+    for block in rows.split(BLOCK):
         has_lost = before.visible(block).any(dim=-1) & ~after.visible(block).any(dim=-1)
         lost += int(has_lost.expand(*before.query.shape[:2], -1).any(dim=1).sum())
     return lost
@@ -271,19 +269,18 @@ def _checked(changes: Any) -> dict[str, list[Change]]:
             f"changes of type {type(changes).__name__}",
             expected='modules and their changes: {"layers.5": change.zero(heads=[1])}',
         )
-    checked: dict[str, list[Change]] = {}
-    for key, value in changes.items():
-        items = value if isinstance(value, list | tuple) else [value]
-        for item in items:
-            if not isinstance(item, Change) and not callable(item):
-                raise ArgumentError(
-                    f"a change of type {type(item).__name__} for {key!r}",
-                    expected="a change such as heedful.change.zero(heads=[1]), or a function",
-                )
-        checked[str(key)] = [
-            item if isinstance(item, Change) else all_changes.function(item) for item in items
-        ]
-    return checked
+    return {str(key): _list_of(value, key) for key, value in changes.items()}
+
+
+def _list_of(value: Any, key: Any) -> list[Change]:
+    items = value if isinstance(value, list | tuple) else [value]
+    for item in items:
+        if not (isinstance(item, Change) or callable(item)):
+            raise ArgumentError(
+                f"a change of type {type(item).__name__} for {key!r}",
+                expected="a change such as heedful.change.zero(heads=[1]), or a function",
+            )
+    return [item if isinstance(item, Change) else all_changes.function(item) for item in items]
 
 
 class _Ending(Hook):
