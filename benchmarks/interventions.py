@@ -34,7 +34,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     print(machine())
-    config = GPT2Config(vocab_size=VOCABULARY, n_positions=options.tokens, use_cache=False)
+    config = GPT2Config(
+        vocab_size=VOCABULARY,
+        n_positions=options.tokens,
+        use_cache=False,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
     models: dict[str, tuple[nn.Module, str]] = {
         "heedful": (GPT(GPTConfig(vocabulary=VOCABULARY, context_length=options.tokens, width=768,
                                   layers=12, heads=12)), "blocks.{}"),
