@@ -10,10 +10,8 @@ import torch
 
 
 def new_output(weights, values, output, kind, heads, other=None):
-    """The output (B, H, N, v) after a change; weights (B, H, N, M), values (B, H, M, v).
-
-    `other`: the weights and values of another run.
-    """
+    """The output (B, H, N, v) after a change, from weights (B, H, N, M), values (B, H, M, v) and
+    `other`, the weights and values of another run."""
     B, _, N, M = weights.shape
     result = output.clone()
     for b in range(B):
