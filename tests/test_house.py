@@ -22,7 +22,7 @@ ROOMS = (
     ("ops", "pictures"),
     ("layers", "recording"),
     ("models", "text", "recorder"),
-    ("generate", "translate", "fill", "train", "explain", "loaded"),
+    ("generate", "translate", "fill", "train", "explain", "loaded", "interventions"),
     ("views",),
     ("cli",),
 )  # fmt: skip
@@ -131,7 +131,9 @@ def test_public_names():
     assert set(heedful.__all__) == {
         "__version__",
         "attention",
+        "change",
         "errors",
+        "intervene",
         "load",
         "load_model",
         "look",

@@ -1,4 +1,4 @@
-"""Choice of the implementation for a call of attention, and notification of listeners.
+"""Choice of the implementation for a call of attention; changes of its result, and listeners.
 
 Most calls use torch's fused kernels. Calls that torch's CPU kernel does not support, such as those
 with dropout, use `definition.py`. Both paths apply every argument.
@@ -24,11 +24,15 @@ FULL_MASK = 1 << 20  # entries (1 MB): masks up to this size are built in full, 
 MAPPED = (functorch.TransformType.Vmap, functorch.TransformType.Jvp)
 
 Listener: TypeAlias = Callable[[Arguments, Tensor, LogSumExpMode], None]
+# Returns the context that replaces the computed one, and a description of the change ("" if none)
+Changer: TypeAlias = Callable[[Arguments, Tensor], tuple[Tensor, str]]
 
 
 class _Thread(threading.local):
     listeners: tuple[Listener, ...] = ()
-    running = False  # True during a call that has listeners
+    changers: tuple[Changer, ...] = ()
+    running = False  # True during a call that has listeners or changers
+    note = ""  # how the call that is being reported was changed
 
 
 _thread = _Thread()
@@ -44,24 +48,60 @@ def listening(listener: Listener) -> Iterator[None]:
         _thread.listeners = tuple(other for other in _thread.listeners if other is not listener)
 
 
+@contextmanager
+def changing(changer: Changer) -> Iterator[None]:
+    """Replace the result of each attention in this thread by `changer(arguments, context)`."""
+    _thread.changers = (*_thread.changers, changer)
+    try:
+        yield
+    finally:
+        _thread.changers = tuple(other for other in _thread.changers if other is not changer)
+
+
 def is_running() -> bool:
-    """Return whether this thread is inside a call of attention that has listeners."""
+    """Return whether this thread is inside a call of attention that is hidden from doors."""
     return _thread.running
 
 
-def attend(arguments: Arguments) -> Tensor:
-    """Compute the context, (..., N, v), and notify the listeners."""
-    listeners = _thread.listeners
-    if not listeners:
-        return in_float32(_compute, arguments)
-    _thread.running = True
+@contextmanager
+def hidden() -> Iterator[None]:
+    """Hide the calls of attention that run in this context from listeners, changers and doors."""
+    was_running, _thread.running = _thread.running, True
     try:
-        with LogSumExpMode() as mode:
-            context = in_float32(_compute, arguments)
+        yield
     finally:
-        _thread.running = False
-    for listener in listeners:
-        listener(arguments, context, mode)
+        _thread.running = was_running
+
+
+def change_note() -> str:
+    """Return how the call that is being reported was changed; "" if it was not."""
+    return _thread.note
+
+
+@contextmanager
+def noted(note: str) -> Iterator[None]:
+    """Report calls in this context as changed, if `note` is not empty."""
+    before, _thread.note = _thread.note, "; ".join(filter(None, (_thread.note, note)))
+    try:
+        yield
+    finally:
+        _thread.note = before
+
+
+def attend(arguments: Arguments) -> Tensor:
+    """Compute the context, (..., N, v), let changers replace it, and notify the listeners."""
+    listeners, changers = _thread.listeners, _thread.changers
+    if _thread.running or not (listeners or changers):
+        return in_float32(_compute, arguments)
+    with hidden(), LogSumExpMode() as mode:
+        context = in_float32(_compute, arguments)
+    notes = []
+    for changer in changers:
+        context, note = changer(arguments, context)
+        notes.append(note)
+    with noted("; ".join(filter(None, notes))):
+        for listener in listeners:
+            listener(arguments, context, mode)
     return context
 
 

@@ -249,6 +249,8 @@ class _Recorder:
             raise TypeError(NESTED)
         if _is_of_torch_func(observed.query):
             raise TypeError(IN_TORCH_FUNC)
+        if note := dispatch.change_note():
+            observed.why, observed.sums = note, None
         if observed.part:
             name = ".".join(filter(None, (plain_name(running.frames[-1].name), observed.part)))
         if name not in self.names:

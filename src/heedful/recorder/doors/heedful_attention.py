@@ -26,7 +26,9 @@ def watch(report: Report) -> AbstractContextManager[None]:
     return dispatch.listening(listen)
 
 
-def from_arguments(arguments: Arguments, context: Tensor, lse: LogSumExpMode) -> Observed:
+def from_arguments(
+    arguments: Arguments, context: Tensor, lse: LogSumExpMode | None = None
+) -> Observed:
     """Return the call of `heedful.attention` with these arguments, as tensors with four axes."""
     lead, shape = arguments.shape[:-2], arguments.shape
     query, key, value, output = (four_axes(tensor, lead) for tensor in (*arguments[:3], context))
@@ -38,6 +40,6 @@ def from_arguments(arguments: Arguments, context: Tensor, lse: LogSumExpMode) ->
     return Observed(
         query, key, value, output, arguments.scale,
         mask=mask if table is None else table, bias=bias,
-        sums=lse.result(query.shape[:3]), door=DOOR,
+        sums=lse.result(query.shape[:3]) if lse else None, door=DOOR,
         axes=AXES if len(shape) in (2, 4) else "", why=DROPPED if arguments.dropout else "",
     )  # fmt: skip

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import HeedfulError
+from heedful.ops import dispatch
 from heedful.ops.log_sum_exp import LogSumExpMode
 from heedful.ops.masks import Causal
 from heedful.recorder.doors import flash_masks
@@ -27,6 +28,9 @@ from heedful.recording.module_names import Modules
 
 # Returns a context that hides a call from other doors; it yields whether to record the call
 Claim: TypeAlias = Callable[[], AbstractContextManager[bool]]
+# Receives a function that returns the call; returns a new output (B, H, N, v) or None if it leaves
+# the call unchanged, and a description of the change
+Changer: TypeAlias = Callable[[Callable[[], Observed]], tuple[Tensor | None, str]]
 
 TOP_LEFT = Causal(0)
 # Names that occur in the code of classes that compute attention without the interface
@@ -54,6 +58,18 @@ def watch(report: Report, claim: Claim) -> Iterator[None]:
 
 
 _listeners: list[tuple[Report, Claim]] = []  # of all threads; claims of other threads yield False
+_changers: list[Changer] = []  # of all threads; each leaves the calls of other threads unchanged
+
+
+@contextmanager
+def changing(changer: Changer) -> Iterator[None]:
+    """Let `changer` replace the output of each call through the interface."""
+    with _patched.entered():
+        _changers.append(changer)
+        try:
+            yield
+        finally:
+            _changers.remove(changer)
 
 
 @contextmanager
@@ -72,10 +88,19 @@ def _patch() -> Iterator[None]:
                 has_rows = not (tensors and tensors[0].shape[2] == 1)
                 if reports and implementation != "eager" and has_rows:
                     lse = stack.enter_context(LogSumExpMode())
+                if _changers:  # which would also change the SDPA in this call
+                    stack.enter_context(dispatch.hidden())
                 result = function(module, *tensors, **keywords)
-            for report in reports:
-                report(from_arguments, implementation, module, tensors, keywords, result[0], lse)
-            return result
+            call = implementation, module, tensors, keywords
+            output, notes = result[0], []
+            for changer in tuple(_changers):
+                changed, note = changer(functools.partial(from_arguments, *call, output, None))
+                output = output if changed is None else changed.transpose(1, 2).contiguous()
+                notes.append(note)
+            with dispatch.noted("; ".join(filter(None, notes))):
+                for report in reports:
+                    report(from_arguments, *call, output, lse)
+            return result if output is result[0] else (output, *result[1:])
 
         return call
 

@@ -1,0 +1,98 @@
+"""The places where the output of attention can be replaced, with gradients intact.
+
+These are `heedful.attention`, transformers' `AttentionInterface`, and torch's
+`scaled_dot_product_attention` (SDPA), also as `nn.MultiheadAttention` calls it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from heedful.errors import ArgumentError
+from heedful.ops import dispatch
+from heedful.ops.arguments import Arguments
+from heedful.ops.masks import Causal
+from heedful.recorder.doors import heedful_attention, torch_operations, transformers_interface
+from heedful.recorder.doors.sdpa import DROPPED
+from heedful.recorder.observed_call import AXES, Observed
+from heedful.recording.module_names import Modules
+
+# Receives a function that returns the call; returns the new output and a note, or (None, "")
+Changer = Callable[[Callable[[], Observed]], tuple[Tensor | None, str]]
+SDPA = F.scaled_dot_product_attention
+DOOR = "scaled_dot_product_attention"
+NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+
+
+@contextmanager
+def entered(modules: Modules, changer: Changer, note: Callable[[], str]) -> Iterator[None]:
+    """Let `changer` replace the output of each call; `note()` describes the change of the next."""
+
+    def change(arguments: Arguments, context: Tensor) -> tuple[Tensor, str]:
+        build = functools.partial(heedful_attention.from_arguments, arguments, context)
+        output, what = changer(build)
+        return (context if output is None else output.reshape(context.shape)), what
+
+    with ExitStack() as stack:
+        stack.enter_context(dispatch.changing(change))
+        if transformers_interface.is_loaded():
+            stack.enter_context(transformers_interface.changing(changer))
+        if not all(map(torch_operations.is_covered, modules)):
+            stack.enter_context(SDPAMode(changer, note))
+        yield
+
+
+class SDPAMode(TorchFunctionMode):
+    """Replaces the outputs of SDPA. It runs above autograd, so gradients pass through a change."""
+
+    def __init__(self, changer: Changer, note: Callable[[], str]) -> None:
+        super().__init__()
+        self.changer, self.note = changer, note
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None
+    ) -> Any:
+        keywords = keywords or {}
+        if function is SDPA and not dispatch.is_running():
+            return self._attend(function, *arguments, **keywords)
+        if function is F.multi_head_attention_forward and F.scaled_dot_product_attention is SDPA:
+            # this function calls SDPA inside torch, where no mode is active
+            F.scaled_dot_product_attention = functools.partial(self._attend, SDPA)
+            try:
+                return function(*arguments, **keywords)
+            finally:
+                F.scaled_dot_product_attention = SDPA
+        return function(*arguments, **keywords)
+
+    def _attend(self, function: Any, *arguments: Any, **keywords: Any) -> Tensor:
+        with dispatch.noted(self.note()):  # a recorder reports the call while it runs
+            output = function(*arguments, **keywords)
+        inputs = dict(zip(NAMES, arguments, strict=False)) | keywords
+        changed, _ = self.changer(functools.partial(_from_sdpa, inputs, output))
+        return output if changed is None else changed.reshape(output.shape)
+
+
+def _from_sdpa(inputs: dict[str, Any], output: Tensor) -> Observed:
+    """Return the call of SDPA with these arguments; with four axes, the second is the heads."""
+    query, scale = inputs["query"], inputs.get("scale")
+    if query.ndim not in (2, 4):
+        raise ArgumentError(
+            f"scaled_dot_product_attention of a query {tuple(query.shape)}",
+            expected="(batch, heads, queries, width) or (queries, width)",
+            cause="an axis that may be texts or heads",
+        )
+    tensors = [inputs[name] for name in NAMES[:3]]
+    query, key, value, output = (t if t.ndim == 4 else t[None, None] for t in (*tensors, output))
+    mask = inputs.get("attn_mask")
+    return Observed(
+        query, key, value, output, query.shape[-1] ** -0.5 if scale is None else float(scale),
+        mask=Causal(0) if inputs.get("is_causal") else mask, axes=AXES,
+        door=DOOR, why=DROPPED if inputs.get("dropout_p") else "",
+    )  # fmt: skip

@@ -1,0 +1,294 @@
+"""`heedful.intervene`: a context in which heads of an unmodified model give another output."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any, TypeAlias, cast
+
+import torch
+from torch import Tensor, nn
+
+from heedful.errors import ArgumentError, RunError
+from heedful.interventions import change as all_changes
+from heedful.interventions import doors
+from heedful.interventions.base import Change, check_positions, within
+from heedful.interventions.certificate import ChangeReport, Report
+from heedful.interventions.head_call import BLOCK, HeadCall, attend
+from heedful.interventions.names import Key, keys_of
+from heedful.ops import dispatch
+from heedful.ops.inputs import no_autocast
+from heedful.recorder.axes.call_kind import crosses
+from heedful.recorder.axes.mask_structure import Masks
+from heedful.recorder.axes.pass_inputs import Inputs
+from heedful.recorder.doors import refused_classes
+from heedful.recorder.doors.uncompiled import uncompiled
+from heedful.recorder.module_stack import Hook, ModuleStack
+from heedful.recorder.observed_call import AXES, Observed
+from heedful.recording.module_names import is_in
+
+# A change or a list of changes, applied in order; a function of (query, key, value, output)
+Changes: TypeAlias = Change | Callable[..., Any] | Sequence[Change | Callable[..., Any]]
+
+
+@contextmanager
+def intervene(model: nn.Module, changes: Mapping[str, Changes]) -> Iterator[Intervention]:
+    """Change what attention heads of a model give, while it runs at full speed.
+
+    The model and its weights are not modified. Gradients flow through all changes. Each changed
+    output is compared with the definition of the change in some rows: `changed.report()`.
+
+    Args:
+        model: any module that attends by `heedful.attention`, by `scaled_dot_product_attention`, or
+            as models of transformers do. Nothing stays changed after the context.
+        changes: for each module, a change of `heedful.change`, a function of (query, key, value,
+            output) that returns the new output, or a list of these, applied in order. Shapes:
+            query (B, H, N, d), key (B, G, M, d), value (B, G, M, v), output (B, H, N, v). A module
+            is named by a part of its name, as "layers.5" in "model.layers.5.self_attn"; `*` stands
+            for any number or word, and then several modules may fit. Put all changes of a module in
+            one context: blocks of nested contexts do not add up.
+
+    Yields:
+        an `Intervention`, whose `report()` lists what was changed.
+
+    Raises:
+        ArgumentError: a name that fits no module, or several; a head or position that does not
+            exist; a recording that does not fit; dropout in training mode, except for `zero`,
+            `scale` and `mean`; gradient checkpointing.
+        RunError: attention that cannot be changed, such as attention by hand; no forward pass.
+
+    >>> import heedful
+    >>> from heedful.models import GPT, GPTConfig
+    >>> model = GPT(GPTConfig(vocabulary=9, context_length=8, width=12, layers=2, heads=3)).eval()
+    >>> with intervene(model, {"blocks.1": heedful.change.zero(heads=[0, 2])}) as changed:
+    ...     _ = model(torch.tensor([[1, 2, 3, 4]]))
+    >>> print(changed.report())
+    module           change  heads  calls  rows  lost  difference  proof
+    blocks.1.attend  zero    0, 2   1      4     0     0e+00       proved
+    """
+    modules = refused_classes.modules_of(model)
+    for module, name in modules.items():
+        if getattr(module, "gradient_checkpointing", False) and module.training:
+            raise _checkpointed(name or type(module).__name__)
+    running = ModuleStack(model, modules)
+    intervention = Intervention(running, keys_of(_checked(changes), modules, model))
+    ending = _Ending(intervention)  # type: ignore[arg-type]
+    with ExitStack() as stack:
+        stack.callback(ending.disconnect)
+        stack.enter_context(running)
+        stack.callback(model.register_forward_hook(ending).remove)
+        stack.enter_context(uncompiled(modules))
+        stack.enter_context(doors.entered(modules, intervention.apply, intervention.next_note))
+        yield intervention
+    intervention.check()
+
+
+class Intervention:
+    """The running changes of `intervene`, and what they have done."""
+
+    def __init__(self, running: ModuleStack, keys: list[Key]) -> None:
+        self._running, self._keys = running, keys
+        self._logs: dict[tuple[str, int], ChangeReport] = {}  # by module and id of the change
+        self._numbers: Counter[str] = Counter()  # calls of each module
+        self._changeable: dict[str, None] = {}  # modules whose calls can be changed, in order
+        self._changed: set[str] = set()  # modules with a changed call in this pass
+        # the pass, its masks and its inputs
+        self._pass, self._masks, self._inputs = -1, Masks(), cast(Inputs | None, None)
+
+    def __repr__(self) -> str:
+        calls = sum(log.calls for log in self._logs.values())
+        return f"<Intervention: {calls:,} changed call{'' if calls == 1 else 's'}>"
+
+    def report(self) -> Report:
+        """Return what was changed where, how often, and how far each change is from its definition.
+
+        The result is a list of `ChangeReport`s, which prints as a table; `to_json()` gives JSON.
+        """
+        return Report(self._logs.values())
+
+    def next_note(self) -> str:
+        """Return how a call that runs now will be changed; "" if it will not."""
+        running = self._running
+        if not running.is_active or dispatch.is_running():
+            return ""
+        changes = [c.text for key in self._keys if key.fits(running.name) for c in key.changes]
+        return f"changed by heedful.intervene: {', '.join(changes)}" if changes else ""
+
+    def apply(self, build: Callable[[], Observed]) -> tuple[Tensor | None, str]:
+        """Return the new output (B, H, N, v) of a call and a note; (None, "") if unchanged."""
+        running = self._running
+        if running.frames and torch._C._current_graph_task_id() != -1:
+            raise _checkpointed(running.name)
+        if running.is_active and not dispatch.is_running():
+            self._changeable[running.name] = None
+        note = self.next_note()
+        if not note:
+            return None, ""
+        with dispatch.hidden():
+            observed = build()
+            with no_autocast(observed.query):
+                call = self._call(observed, running.name)
+                for key in self._keys:
+                    if key.fits(call.name):
+                        key.add(call.name)
+                        for change in key.changes:
+                            call = _changed(call, change, self._log(call.name, change))
+        self._changed.add(call.name)
+        return (None, "") if call.output is observed.output else (call.output, note)
+
+    def _log(self, name: str, change: Change) -> ChangeReport:
+        log = ChangeReport(name, change.name)
+        return self._logs.setdefault((name, id(change)), log)
+
+    def _call(self, observed: Observed, name: str) -> HeadCall:
+        """Return the call with its place in the text."""
+        (B, H, N, M), running = observed.shape, self._running
+        if observed.axes != AXES:
+            raise ArgumentError(
+                f"attention of {name} with unknown axes", expected="(batch, heads, tokens, width)"
+            )
+        if running.pass_index != self._pass:
+            self._pass, self._masks, self._inputs = running.pass_index, Masks(), None
+            self._changed = set()  # an error may have ended the last pass
+        if observed.door == doors.DOOR:
+            self._inputs = self._inputs or Inputs(running.text_frame)
+            texts, _ = self._inputs.texts(N)
+            if texts and B % texts:
+                raise ArgumentError(
+                    f"a query {tuple(observed.query.shape)} of {name}, for {texts} texts",
+                    expected="the axes (batch, heads, tokens, width)",
+                )
+        self._masks.split(observed)
+        is_cross, cached = crosses(observed, name), running.text_frame.cached
+        number, self._numbers[name] = self._numbers[name], self._numbers[name] + 1
+        first_query = cached or 0
+        if N == M or (cached is None and not is_cross):
+            first_query = max(0, M - N)
+        # the cache of a window has lost the first keys
+        first_key = 0 if cached is None or is_cross else max(0, first_query + N - M)
+        return HeadCall(
+            **vars(observed), name=name, number=number, pass_index=running.pass_index,
+            heads=tuple(range(H)), all_heads=H, first_query=first_query, first_key=first_key,
+        )  # fmt: skip
+
+    def end_pass(self) -> None:
+        """Raise `RunError` if attention of a module that ran in this pass was not changed."""
+        changed, self._changed = self._changed, set()
+        for module in (module for key in self._keys for module in key.modules):
+            has_changed = any(is_in(name, module) for name in changed)
+            if self._running.ran_in_pass(module) and not has_changed:
+                raise self._not_changed(module)
+
+    def check(self) -> None:
+        """Raise an error if a change met no call; warn if an output differs from its definition."""
+        for key in self._keys:
+            if not key.attending:
+                raise self._not_changed(key.modules[0])
+            for name, change in ((name, c) for name in key.attending for c in key.changes):
+                log = self._log(name, change)
+                if change.edges is not None:
+                    check_positions("queries", change.edges.queries, log.positions[0])
+                    check_positions("keys", change.edges.keys, log.positions[1])
+                if log.proof == "refuted":
+                    warnings.warn(
+                        f"{change.name} in {name} differs from its definition by "
+                        f"{log.difference:.0e}, and rounding explains {log.tolerance:.0e}",
+                        stacklevel=4,
+                    )
+
+    def _not_changed(self, name: str) -> RunError:
+        if self._running.pass_index < 0:
+            return RunError(f"no forward pass of the model, so {name} was not changed")
+        names = ", ".join(self._changeable) or "none in this model"
+        return RunError(
+            f"the attention of {name or 'the model'} was not changed",
+            expected=f"modules that can be changed: {names}",
+            cause="attention by hand, as products and a softmax, or a module without attention",
+            remedy="use scaled_dot_product_attention, or attn_implementation='sdpa'",
+        )
+
+
+def _changed(call: HeadCall, change: Change, log: ChangeReport) -> HeadCall:
+    """Return a call after one change."""
+    heads, H = call.heads if change.heads is None else change.heads, call.all_heads
+    if max(heads) >= H:
+        raise ArgumentError(
+            f"head {max(heads)} of {call.name}", expected=f"heads from 0 to {H - 1}"
+        )
+    if call.why and not change.accepts_dropout:
+        raise ArgumentError(
+            f"{change.name} in {call.name}, where {call.why}",
+            expected="evaluation mode, or one of zero, scale and mean", remedy="call model.eval()",
+        )  # fmt: skip
+    rows, hidden, part = call.rows, call.hidden, call.of_heads(heads)
+    before = part
+    if change.edges is not None:
+        keys = within(change.edges.keys, call.first_key, call.shape[3])
+        rows = within(change.edges.queries, call.first_query, call.shape[2] if len(keys) else 0)
+        hidden = (*hidden, (heads, rows, keys))
+        part = replace(part, hidden=hidden)
+    if not len(rows):
+        log.add(part, change, part.output[:, :, :0], rows, 0)
+        return call
+    if change.edges is not None:
+        new = attend(part, rows)
+    else:
+        new = change.compute(part) if change.compute else change.define(part, rows)  # type: ignore
+    output, index = call.output, torch.tensor(heads, device=call.output.device)
+    new = new.to(output.dtype)
+    log.add(part, change, new, rows, 0 if part is before else _lost(before, part, rows))
+    if len(rows) < call.shape[2]:
+        new = part.output.index_copy(2, rows.to(output.device), new)
+    output = new if heads == call.heads else output.index_copy(1, index, new)
+    return replace(call, output=output, hidden=hidden)
+
+
+def _lost(before: HeadCall, after: HeadCall, rows: Tensor) -> int:
+    """Return how many rows lost all their keys in some head, over all texts."""
+    lost = 0
+    for block in rows.split(BLOCK):
+        has_lost = before.visible(block).any(dim=-1) & ~after.visible(block).any(dim=-1)
+        lost += int(has_lost.expand(*before.query.shape[:2], -1).any(dim=1).sum())
+    return lost
+
+
+def _checkpointed(name: str) -> ArgumentError:
+    return ArgumentError(
+        f"gradient checkpointing in {name}",
+        expected="a model without it: layers would run again without their changes",
+    )
+
+
+def _checked(changes: Any) -> dict[str, list[Change]]:
+    """Return the changes of each key as a list; raise `ArgumentError` for anything else."""
+    if not isinstance(changes, Mapping) or not changes:
+        raise ArgumentError(
+            f"changes of type {type(changes).__name__}",
+            expected='modules and their changes: {"layers.5": change.zero(heads=[1])}',
+        )
+    return {str(key): _list_of(value, key) for key, value in changes.items()}
+
+
+def _list_of(value: Any, key: Any) -> list[Change]:
+    items = value if isinstance(value, list | tuple) else [value]
+    for item in items:
+        if not (isinstance(item, Change) or callable(item)):
+            raise ArgumentError(
+                f"a change of type {type(item).__name__} for {key!r}",
+                expected="a change such as heedful.change.zero(heads=[1]), or a function",
+            )
+    return [item if isinstance(item, Change) else all_changes.function(item) for item in items]
+
+
+class _Ending(Hook):
+    """Checks the changes when the model's forward pass has ended; `running` has them."""
+
+    __slots__ = ()
+
+    def __call__(self, *arguments: Any) -> None:
+        changes: Any = self.running
+        if changes is not None:
+            changes.end_pass()
