@@ -189,6 +189,7 @@ def test_two_maps_have_one_scale_and_move_together(opened, served, places):
     page.wait_for_weight(0, 9, 4)
     page.page.get_by_role("button", name="Beside").click()
     second = page.page.get_by_role("figure", name="The second map")
+    second.get_by_role("combobox", name="Text").select_option(where.rpartition(".")[0])
     second.get_by_role("combobox", name="Head", exact=True).select_option("2")
     for figure, head in ((page.page.get_by_role("figure", name="The map"), 0), (second, 2)):
         readout = figure.locator(".readout")

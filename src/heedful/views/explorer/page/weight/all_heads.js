@@ -62,7 +62,7 @@ export function AllHeads({ state, liveAnswer }) {
     context.textBaseline = "middle";
     context.fillStyle = ink("quiet");
     rows.forEach((call, row) => {
-      const { layer } = state.calls.value[call];
+      const layer = state.calls.value[call]?.layer; // another text may be open meanwhile
       context.fillText(String(layer ?? call), 0, (row + 0.5) * high, GUTTER - 2);
     });
     for (const { call, head, weight } of heads) {
