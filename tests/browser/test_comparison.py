@@ -112,14 +112,14 @@ def test_rollout(explorer, places, served):
 
 def test_stars_stand_in_the_address_and_in_python(explorer, places):
     where, call = places("causal", layer=1)
-    explorer.show(call=where, head=1)
+    explorer.show(call=where, head=2)
     explorer.page.get_by_role("button", name="Star this head").click()
     heads = explorer.page.get_by_role("region", name="Heads")
     code = heads.locator("code").inner_text()
     pairs = re.findall(r"\((\d+), (\d+)\)", code)
     assert code.startswith("recording.heads(only=[")
-    assert [(int(a), int(b)) for a, b in pairs] == [(call.layer, 1)]
-    explorer.page.wait_for_url("**stars=1.1**")
+    assert [(int(a), int(b)) for a, b in pairs] == [(call.layer, 2)]
+    explorer.page.wait_for_url("**stars=1.2**")
     explorer.page.get_by_role("button", name="Star this head").click()
     assert not heads.locator("code").count()
 

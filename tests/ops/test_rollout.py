@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 import heedful
 from heedful.errors import ArgumentError
-from heedful.models import GPT, GPTConfig
+from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig
 from heedful.ops.rollout import rollout
+from heedful.recording.sequence import rollout_calls
 
 
 @settings(max_examples=30, deadline=None)
@@ -35,6 +36,29 @@ def test_the_rollout_of_a_recording():
     torch.testing.assert_close(recording.rollout(5), (third @ second @ first)[5])
     torch.testing.assert_close(recording.rollout(5, layer=1), (second @ first)[5])
     assert recording.rollout(5).sum() == pytest.approx(1)
+
+
+def test_a_rollout_needs_all_layers_and_uses_the_self_attention_of_one_side():
+    torch.manual_seed(0)
+    gpt = GPT(GPTConfig(vocabulary=20, context_length=8, width=16, layers=3, heads=2)).eval()
+    with torch.inference_mode(), heedful.record(gpt, layers=[1, 2]) as recording:
+        gpt(torch.randint(20, (1, 7)))
+    with pytest.raises(ArgumentError, match=r"layers \[1, 2\].*all layers from 0"):
+        recording.rollout(5)
+    sizes = {"width": 16, "layers": 2, "heads": 2, "context_length": 8}
+    model = Seq2Seq(Seq2SeqConfig(vocabulary=20, **sizes)).eval()
+    with torch.inference_mode(), heedful.record(model) as recording:
+        model(torch.randint(20, (1, 7)), torch.randint(20, (1, 7)))
+    own = [call for call in recording if "decoder" in call.name and not call.is_cross]
+    others = [call for call in recording if call not in own]
+    assert len(own) == 2 < len(others)
+    mean = [(call.weights().double().mean(0) + torch.eye(7).double()) / 2 for call in own]
+    places = [list(recording).index(call) for call in own]
+    calls = list(recording)[: places[-1] + 1]
+    shares = rollout((map(call.weights, call.heads) for call in rollout_calls(calls)), 5)
+    torch.testing.assert_close(shares, (mean[1] @ mean[0])[5])
+    with pytest.raises(ArgumentError, match="cross-attention"):
+        rollout_calls([call for call in recording if call.is_cross])
 
 
 def test_rollout_needs_one_text_in_every_layer():

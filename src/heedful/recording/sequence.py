@@ -217,7 +217,7 @@ class Sequence:
         `heedful.ops.rollout` defines it and its errors. It is no proof of cause.
         """
         calls = [call for call in self if layer is None or (call.layer or 0) <= layer]
-        return rollout((map(call.weights, call.heads) for call in rolled(calls)), query)
+        return rollout((map(call.weights, call.heads) for call in rollout_calls(calls)), query)
 
     def segments(
         self, segments: SegmentSpecs, *, target: SegmentSpecs | None = None,
@@ -359,7 +359,7 @@ def call_of(capture: Capture, text: int, part: int = 0) -> Call:
     )  # fmt: skip
 
 
-def rolled(calls: list[Call]) -> list[Call]:
+def rollout_calls(calls: list[Call]) -> list[Call]:
     """Return the calls of a rollout up to the last of `calls`, the last one first.
 
     Raises:
@@ -367,10 +367,15 @@ def rolled(calls: list[Call]) -> list[Call]:
     """
     last = calls[-1] if calls else None
     if last is None or last.is_cross:
-        raise ArgumentError("a rollout of no layer of self-attention", expected="self-attention")
+        ending = "no call" if last is None else f"{last.name}, which is cross-attention"
+        raise ArgumentError(f"a rollout up to {ending}", expected="a layer of self-attention")
     place = side_of(last.name), last.pass_index
     same = [c for c in calls if not c.is_cross and (side_of(c.name), c.pass_index) == place]
     layers = [call.layer for call in same if call.layer is not None]
     if layers and sorted(set(layers)) != list(range(layers[-1] + 1)):
-        raise ArgumentError(f"layers {layers}", expected="all layers from 0", remedy="record all")
+        raise ArgumentError(
+            f"a rollout over layers {layers}",
+            expected="all layers from 0",
+            cause="record(layers=…)",
+        )
     return same[::-1]

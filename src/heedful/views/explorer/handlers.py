@@ -19,7 +19,7 @@ from heedful.head_kinds import SCORES
 from heedful.ops.indexing import as_slice, evenly_spaced
 from heedful.ops.rollout import rollout
 from heedful.recording import Call
-from heedful.recording.sequence import rolled
+from heedful.recording.sequence import rollout_calls
 from heedful.views.explorer import tiles
 from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.jobs import Background, Job
@@ -233,7 +233,7 @@ class Handlers:
             raise ArgumentError(f"a rollout of {N:,} tokens", expected=f"at most {ROLLED:,}")
         recording, text, last, *tokens = indices
         calls = [self.catalogue.call(recording, text, n, *tokens) for n in range(last + 1)]
-        shares = rollout((map(each.weights, each.heads) for each in rolled(calls)), query)
+        shares = rollout((map(each.weights, each.heads) for each in rollout_calls(calls)), query)
         return packed({"word": "exact"}, weights=shares.float())
 
     def strongest(self, request: Request) -> bytes:
