@@ -59,6 +59,9 @@ def test_wrong_usage_suggests_a_command(recorded, cli, tmp_path):
     misused(cli("look", recorded, "--overwrite"), "--overwrite needs --html")
     refused(cli("look", "model", "two", "texts"), "model")
     misused(cli("look", recorded, tmp_path), "give recordings")
+    (tmp_path / "config.json").write_text("{}")
+    misused(cli("look", "model", tmp_path), "the text is missing")
+    misused(cli("look", recorded, recorded), "twice")
     misused(cli("look", recorded, "--layers", "a"), "list such as")
 
 

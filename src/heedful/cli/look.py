@@ -117,9 +117,11 @@ def look(
     has_recording, only_recordings = any(are_recordings), all(are_recordings)
     has_text = len(source) > 1 and not has_recording and file is None
     models, text = (source[:-1], source[-1]) if has_text else (source, None)
-    is_model = text is not None and os.path.isfile(os.path.join(text, "config.json"))
-    is_repeated = len({*models}) < len(models)
-    if not source or has_recording > only_recordings or is_model or is_repeated:
+    if text is not None and os.path.isfile(os.path.join(text, "config.json")):
+        raise click.UsageError(f"the text is missing: {text} is a model.")
+    if len({*models}) < len(models):
+        raise click.UsageError("the same model or recording is given twice; give each once.")
+    if not source or has_recording > only_recordings:
         raise click.UsageError(
             "give recordings, without a text, as in `heedful look first.safetensors`; or one or "
             'more models, then a text in quotes: `heedful look runs/first "The import statement"`'
