@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -117,8 +118,9 @@ class Intervention:
         changes = [c.text for key in self._keys if key.fits(running.name) for c in key.changes]
         return f"changed by heedful.intervene: {', '.join(changes)}" if changes else ""
 
-    def apply(self, build: Callable[[], Observed]) -> tuple[Tensor | None, str]:
-        """Return the new output (B, H, N, v) of a call and a note; (None, "") if unchanged."""
+    def apply(self, build: Callable[[], Observed], run: Callable[[], Tensor]) -> tuple[Tensor, str]:
+        """Return the output (B, H, N, v) that the model is to use for a call, and a note ("" if the
+        output is unchanged). `run()` computes the model's own output."""
         running = self._running
         if running.frames and torch._C._current_graph_task_id() != -1:
             raise _checkpointed(running.name)
@@ -126,25 +128,25 @@ class Intervention:
             self._changeable[running.name] = None
         note = self.next_note()
         if not note:
-            return None, ""
-        with dispatch.hidden():
-            observed = build()
-            with no_autocast(observed.query):
-                call = self._call(observed, running.name)
-                for key in self._keys:
-                    if key.fits(call.name):
-                        key.add(call.name)
-                        for change in key.changes:
-                            call = _changed(call, change, self._log(call.name, change))
+            return run(), ""
+        observed = build()
+        run = _as_now(run, observed.query)
+        with dispatch.hidden(), no_autocast(observed.query):
+            call = unchanged = self._call(observed, running.name, run)
+            for key in self._keys:
+                if key.fits(call.name):
+                    key.add(call.name)
+                    for change in key.changes:
+                        call = _changed(call, change, self._log(call.name, change))
         self._changed.add(call.name)
-        return (None, "") if call.output is observed.output else (call.output, note)
+        return call.before, "" if call is unchanged else note
 
     def _log(self, name: str, change: Change) -> ChangeReport:
         log = ChangeReport(name, change.name)
         return self._logs.setdefault((name, id(change)), log)
 
-    def _call(self, observed: Observed, name: str) -> HeadCall:
-        """Return the call with its place in the text."""
+    def _call(self, observed: Observed, name: str, run: Callable[[], Tensor]) -> HeadCall:
+        """Return the call with its place in the text; `run()` computes its output."""
         (B, H, N, M), running = observed.shape, self._running
         if observed.axes != AXES:
             raise ArgumentError(
@@ -170,7 +172,8 @@ class Intervention:
         # the cache of a window has lost the first keys
         first_key = 0 if cached is None or is_cross else max(0, first_query + N - M)
         return HeadCall(
-            **vars(observed), name=name, number=number, pass_index=running.pass_index,
+            **vars(observed), compute_output=run, name=name, number=number,
+            pass_index=running.pass_index,
             heads=tuple(range(H)), all_heads=H, first_query=first_query, first_key=first_key,
         )  # fmt: skip
 
@@ -231,19 +234,20 @@ def _changed(call: HeadCall, change: Change, log: ChangeReport) -> HeadCall:
         hidden = (*hidden, (heads, rows, keys))
         part = replace(part, hidden=hidden)
     if not len(rows):
-        log.add(part, change, part.output[:, :, :0], rows, 0)
+        log.add(part, change, part.values[:, :, :0], rows, 0)
         return call
     if change.edges is not None:
         new = attend(part, rows)
     else:
         new = change.compute(part) if change.compute else change.define(part, rows)  # type: ignore
-    output, index = call.output, torch.tensor(heads, device=call.output.device)
-    new = new.to(output.dtype)
+    new = new.to(call.value.dtype)
     log.add(part, change, new, rows, 0 if part is before else _lost(before, part, rows))
     if len(rows) < call.shape[2]:
-        new = part.output.index_copy(2, rows.to(output.device), new)
-    output = new if heads == call.heads else output.index_copy(1, index, new)
-    return replace(call, output=output, hidden=hidden)
+        new = part.before.index_copy(2, rows.to(new.device), new)
+    if heads != call.heads:
+        index = torch.tensor(heads, device=new.device)
+        new = call.before.index_copy(1, index, new)
+    return replace(call, compute_output=lambda: new, hidden=hidden)
 
 
 def _lost(before: HeadCall, after: HeadCall, rows: Tensor) -> int:
@@ -253,6 +257,20 @@ def _lost(before: HeadCall, after: HeadCall, rows: Tensor) -> int:
         has_lost = before.visible(block).any(dim=-1) & ~after.visible(block).any(dim=-1)
         lost += int(has_lost.expand(*before.query.shape[:2], -1).any(dim=1).sum())
     return lost
+
+
+def _as_now(run: Callable[[], Tensor], query: Tensor) -> Callable[[], Tensor]:
+    """Return a function that calls `run` once, later, with the present autocast and gradients."""
+    device = query.device.type
+    is_cast, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+    has_gradients = torch.is_grad_enabled()
+
+    @functools.cache
+    def run_once() -> Tensor:
+        with torch.autocast(device, dtype, is_cast), torch.set_grad_enabled(has_gradients):
+            return run()
+
+    return run_once
 
 
 def _checkpointed(name: str) -> ArgumentError:
