@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from heedful.recorder.axes.mask_structure import Masks
 from heedful.recorder.axes.pass_inputs import Inputs
 from heedful.recorder.doors import refused_classes
 from heedful.recorder.doors.uncompiled import uncompiled
-from heedful.recorder.module_stack import Hook, ModuleStack
+from heedful.recorder.module_stack import ModuleStack
 from heedful.recorder.observed_call import AXES, Observed
 from heedful.recording.module_names import is_in
 
@@ -76,11 +76,8 @@ def intervene(model: nn.Module, changes: Mapping[str, Changes]) -> Iterator[Inte
             raise _checkpointed(name or type(module).__name__)
     running = ModuleStack(model, modules)
     intervention = Intervention(running, keys_of(_checked(changes), modules, model))
-    ending = _Ending(intervention)  # type: ignore[arg-type]
     with ExitStack() as stack:
-        stack.callback(ending.disconnect)
         stack.enter_context(running)
-        stack.callback(model.register_forward_hook(ending).remove)
         stack.enter_context(uncompiled(modules))
         stack.enter_context(doors.entered(modules, intervention.apply, intervention.next_note))
         yield intervention
@@ -95,9 +92,7 @@ class Intervention:
         self._logs: dict[tuple[str, int], ChangeReport] = {}  # by module and id of the change
         self._numbers: Counter[str] = Counter()  # calls of each module
         self._changeable: dict[str, None] = {}  # modules whose calls can be changed, in order
-        self._changed: set[str] = set()  # modules with a changed call in this pass
-        # the pass, its masks and its inputs
-        self._pass, self._masks, self._inputs = -1, Masks(), cast(Inputs | None, None)
+        self._pass, self._masks = -1, Masks()  # the pass and its masks
 
     def __repr__(self) -> str:
         calls = sum(log.calls for log in self._logs.values())
@@ -138,7 +133,6 @@ class Intervention:
                     key.add(call.name)
                     for change in key.changes:
                         call = _changed(call, change, self._log(call.name, change))
-        self._changed.add(call.name)
         return call.before, "" if call is unchanged else note
 
     def _log(self, name: str, change: Change) -> ChangeReport:
@@ -153,16 +147,13 @@ class Intervention:
                 f"attention of {name} with unknown axes", expected="(batch, heads, tokens, width)"
             )
         if running.pass_index != self._pass:
-            self._pass, self._masks, self._inputs = running.pass_index, Masks(), None
-            self._changed = set()  # an error may have ended the last pass
-        if observed.door == doors.DOOR:
-            self._inputs = self._inputs or Inputs(running.text_frame)
-            texts, _ = self._inputs.texts(N)
-            if texts and B % texts:
-                raise ArgumentError(
-                    f"a query {tuple(observed.query.shape)} of {name}, for {texts} texts",
-                    expected="the axes (batch, heads, tokens, width)",
-                )
+            self._pass, self._masks = running.pass_index, Masks()
+        texts, _ = Inputs(running.text_frame).texts(N) if observed.door == doors.DOOR else (1, 1)
+        if texts and B % texts:
+            raise ArgumentError(
+                f"a query {tuple(observed.query.shape)} of {name}, for {texts} texts",
+                expected="the axes (batch, heads, tokens, width)",
+            )
         self._masks.split(observed)
         is_cross, cached = crosses(observed, name), running.text_frame.cached
         number, self._numbers[name] = self._numbers[name], self._numbers[name] + 1
@@ -177,19 +168,13 @@ class Intervention:
             heads=tuple(range(H)), all_heads=H, first_query=first_query, first_key=first_key,
         )  # fmt: skip
 
-    def end_pass(self) -> None:
-        """Raise `RunError` if attention of a module that ran in this pass was not changed."""
-        changed, self._changed = self._changed, set()
-        for module in (module for key in self._keys for module in key.modules):
-            has_changed = any(is_in(name, module) for name in changed)
-            if self._running.ran_in_pass(module) and not has_changed:
-                raise self._not_changed(module)
-
     def check(self) -> None:
-        """Raise an error if a change met no call; warn if an output differs from its definition."""
+        """Raise an error if a module was not changed; warn of outputs that differ from the
+        definition."""
         for key in self._keys:
-            if not key.attending:
-                raise self._not_changed(key.modules[0])
+            for module in key.modules:
+                if not any(is_in(name, module) for name in key.attending):
+                    raise self._not_changed(module)
             for name, change in ((name, c) for name in key.attending for c in key.changes):
                 log = self._log(name, change)
                 if change.edges is not None:
@@ -299,14 +284,3 @@ def _list_of(value: Any, key: Any) -> list[Change]:
                 expected="a change such as heedful.change.zero(heads=[1]), or a function",
             )
     return [item if isinstance(item, Change) else all_changes.function(item) for item in items]
-
-
-class _Ending(Hook):
-    """Checks the changes when the model's forward pass has ended; `running` has them."""
-
-    __slots__ = ()
-
-    def __call__(self, *arguments: Any) -> None:
-        changes: Any = self.running
-        if changes is not None:
-            changes.end_pass()
