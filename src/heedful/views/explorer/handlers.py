@@ -16,6 +16,7 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
 from heedful.head_kinds import SCORES
+from heedful.loaded import LoadedModel
 from heedful.ops.indexing import as_slice, evenly_spaced
 from heedful.ops.rollout import rollout
 from heedful.recording import Call
@@ -29,6 +30,7 @@ from heedful.views.explorer.request import Indices, Request
 from heedful.views.explorer.text import image_data, image_of
 from heedful.views.explorer.tiles import Pyramid, Tile
 from heedful.views.explorer.wire import packed
+from heedful.views.explorer.without import without
 
 WHOLE_ROWS = 1 << 26  # rows of up to so many weights are computed at once, without stored sums
 TOKENS, PART, RIVALS, STRONGEST = 4096, 1 << 20, 8, 1000  # limits of a response
@@ -50,6 +52,7 @@ class Handlers:
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
         self.model: dict[str, Any] | None = None  # the model that records new texts, if any
+        self.models: list[LoadedModel] = []  # the models of the recordings, in turn
         self.generation: dict[str, Any] | None = None  # the options of a generation, if any
         self.background = Background()
         self._jobs: dict[tuple, Job] = {}
@@ -265,6 +268,18 @@ class Handlers:
         about = {"word": "exact", "sinks": call.causes.sinks is not None}
         return packed(about, **job.arrays)
 
+    def without(self, request: Request) -> bytes:
+        """Return what the text's model predicts without some heads and edges."""
+        (recording, text, _, *tokens), call = self._call(request)
+        if not self.models:
+            raise RunError("a recording without its model", remedy="open a model with a text")
+        removed = [
+            (self.catalogue.call(recording, text, index, *tokens).name, head, *edge)
+            for index, head, *edge in request.parts("removed")
+        ]
+        model = self.models[recording % len(self.models)]
+        return without(model, call.ids, removed, request.number("at", call.shape[1]))
+
     def _call(self, request: Request) -> tuple[Indices, Call]:
         indices = request.indices()
         return indices, self.catalogue.call(*indices)
@@ -344,5 +359,6 @@ ENDPOINTS: dict[str, Callable[[Handlers, Request], bytes]] = {
     for name in (
         "about", "small", "scores", "tile", "tokens", "find", "image", "row", "column", "cell",
         "all_heads", "norms", "rollout", "part", "segments", "strongest",
+        "without",
     )
 }  # fmt: skip

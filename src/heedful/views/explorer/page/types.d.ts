@@ -116,8 +116,8 @@ export interface About {
   recordings: RecordingAbout[];
   /** Definitions of the head scores. */
   words?: Record<string, { definition: string; source: string }>;
-  /** The model that records new texts. */
-  model?: { name: string; pairs: boolean; count: number } | null;
+  /** The model that records new texts; whether each of its `count` models predicts the next token. */
+  model?: { name: string; pairs: boolean; count: number; predicts: boolean[] } | null;
   /** The model that continues texts, its default options and their help texts. */
   written?: { model: string; wishes: GenerationOptions; says: Record<string, string> } | null;
   /** Recordings of one text at several steps of training. */

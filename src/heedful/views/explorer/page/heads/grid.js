@@ -104,7 +104,7 @@ export function Grid(props) {
 export const isChosen = (entry, state) =>
   entry.call === state.path.value[2] && entry.head === state.head.value;
 
-/** A head in the list of starred heads. @param {HeadEntry} entry */
+/** A head in the lists of starred and of removed heads. @param {HeadEntry} entry */
 export const starOf = ({ call, head }) => `${call}.${head}`;
 
 /** @param {HeadEntry} entry @param {State} state */
@@ -199,6 +199,14 @@ function draw(canvas, box, layout, props) {
     if (isStarred(entry, props.state)) {
       context.fillStyle = ink("mark");
       context.fillText("★", x + 2, y + 8);
+    }
+    if (props.state.removed.value.includes(starOf(entry))) {
+      context.strokeStyle = ink("mark");
+      context.lineWidth = 2;
+      context.beginPath();
+      context.moveTo(x + 3, y + 3);
+      context.lineTo(x + size - 5, y + size - 5);
+      context.stroke();
     }
     const mark = isChosen(entry, props.state)
       ? ink("mark")
