@@ -10,7 +10,6 @@ from heedful.errors import ArgumentError
 from heedful.recording import Call
 
 NUMBER = re.compile(r"[0-9]{1,12}\Z", re.ASCII)
-PART = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}(\.[0-9]{1,9}\.[0-9]{1,9})?\Z", re.ASCII)
 LONGEST = 200  # characters of a search text
 SEGMENTS = 60  # at most, in one request
 
@@ -85,10 +84,10 @@ class Request:
 
     def parts(self, name: str) -> list[list[int]]:
         """Return heads and edges, written as `call.head` and `call.head.query.key`."""
-        parts = self._value(name).split(",")
-        if not all(map(PART.match, parts)):
+        parts = [part.split(".") for part in self._value(name).split(",")]
+        if not all(len(part) in (2, 4) and all(map(NUMBER.match, part)) for part in parts):
             raise self._error(name, "call.head or call.head.query.key, with commas between")
-        return [[int(number) for number in part.split(".")] for part in parts]
+        return [list(map(int, part)) for part in parts]
 
     def choice(self, name: str, *choices: str) -> str:
         """Return one of `choices`; the first is the default."""

@@ -30,7 +30,6 @@ from heedful.views.explorer.handlers import ENDPOINTS, Handlers
 from heedful.views.explorer.jobs import FaultError, RefusedError, Worker
 from heedful.views.explorer.one_file import PAGE, page_files, write
 from heedful.views.explorer.request import Request
-from heedful.views.explorer.without import predictor
 
 # HTTP status by the class of an error; all other errors have 400
 STATUSES: dict[type[HeedfulError], int] = {RefusedError: 503, FaultError: 500}
@@ -66,14 +65,7 @@ class Explorer:
     ) -> None:
         self.handlers, self.models, self.port = handlers, dict(models or {}), port
         self.generation: Any = generation
-        if self.models:
-            pairs = all(model.reads_pairs for model in self.models.values())
-            names = " and ".join(self.models)
-            handlers.models = [*self.models.values()]
-            predicts = [predictor(model) is not None for model in handlers.models]
-            handlers.model = {
-                "name": names, "pairs": pairs, "count": len(self.models), "predicts": predicts,
-            }  # fmt: skip
+        handlers.models = self.models
         if generation is not None:
             handlers.generation = generation.about
         watched = {} if generation is None else {"watched": generation.work}

@@ -5,7 +5,7 @@ import { share } from "../map/colours.js";
 import { formatWeight, percent } from "../number_format.js";
 import { lines, marksOf, tag, useMarking } from "../segments/marking.js";
 import { pieces } from "../tokens.js";
-import { scaleEnd, signed } from "../without/without.js";
+import { largest, signed } from "../without/without.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Tokens } from "../tokens.js" */
@@ -115,7 +115,7 @@ function tokenSpans(props, first, end, cursor, marking) {
   const colours = /** @type {import("../types.js").Colours} */ (state.colours.value);
   const areWords = tokens.areWords(callId, axis);
   const mostInRow = rowWeights ? largest(rowWeights) : 1;
-  const mostInLoss = props.changes ? scaleEnd(props.changes) : 1;
+  const mostInLoss = props.changes ? largest(props.changes) : 1;
   const mostInColumn = columnWeights ? largest(columnWeights) : 1;
   const { segments } = state;
   const marks = marksOf(props.role ? segments.current.value[props.role] : [], first, end);
@@ -171,13 +171,6 @@ function tokenText(token, index, areWords) {
           ? html`<i class="sign">↵</i>${"\n"}`
           : html`<i class=${kind}>${text}</i>`,
   )}</bdi>`;
-}
-
-/** The largest weight, at least 1e-9. @param {Float32Array} data */
-function largest(data) {
-  let result = 1e-9;
-  for (const weight of data) if (weight > result) result = weight;
-  return result;
 }
 
 /** The direction of a text, from its first letter. @param {Props} props @param {number} first @param {number} end */

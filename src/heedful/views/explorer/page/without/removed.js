@@ -18,7 +18,7 @@ export const toggle = ({ removed }, id) =>
 
 /** Whether the model of the current text predicts the next token; undefined without a model. @param {State} state */
 export const predicts = ({ about, path }) =>
-  about.model?.predicts[path.value[0] % about.model.count];
+  about.model?.predicts[path.value[0] % about.model.predicts.length];
 
 /** The parts that are taken away, of those that the current text has. @param {State} state @returns {Part[]} */
 export function removedParts(state) {

@@ -60,9 +60,11 @@ function Effects({ state, tokens, answer }) {
 }
 
 /** The change in the mean loss, and its sign in words. @param {Answer} answer */
-function lossSentence({ mean: [before, after] }) {
-  if (before === null) return "A text of one token has no loss.";
-  const [from, to] = [number(before), number(after)];
+function lossSentence({ losses, without }) {
+  const mean = (/** @type {Float32Array} */ data) =>
+    data.reduce((sum, loss) => sum + loss, 0) / data.length;
+  const [from, to] = [mean(losses.data), mean(without.data)];
+  if (Number.isNaN(from)) return "A text of one token has no loss.";
   const change = digits(Math.abs(to - from), 4);
   if (Math.abs(to - from) < 5e-5) return html`The mean ${Term("loss")} stays ${digits(from)} nats.`;
   return html`<b data-change=${to - from}>${to > from ? "+" : "−"}${change}</b> The model gets ${to > from ? "worse" : "better"}: its mean ${Term("loss")} ${to > from ? "rises" : "falls"} from ${digits(from)} to ${digits(to)} nats.`;
@@ -80,7 +82,7 @@ function NextTokens({ tokens, answer }) {
     <thead><tr><th scope="col">token</th><th><span class="hidden">as bars</span></th><th scope="col"><i class="swatch with"></i>with</th><th scope="col"><i class="swatch less"></i>without</th></tr></thead>
     <tbody>${pieces.map(
       (/** @type {string} */ piece, /** @type {number} */ n) =>
-        html`<tr class=${following.includes(n) ? "me" : ""} title=${following.includes(n) ? "the token that follows in the text" : undefined}><th scope="row"><bdi>${readable(piece)}</bdi></th>
+        html`<tr class=${following.includes(n) ? "me" : ""} title=${following.includes(n) ? "the token that follows in the text" : undefined}><th scope="row"><bdi>${readable(piece)}</bdi>${following.includes(n) ? html` <small>follows</small>` : null}</th>
         <td><svg viewBox="0 0 100 11" preserveAspectRatio="none" aria-hidden="true">${bar(data[n], 0, "with")}${bar(data[count + n], 6, "less")}</svg></td>
         <td>${chance(data[n])}</td><td>${chance(data[count + n])}</td></tr>`,
     )}</tbody></table>`;
@@ -102,19 +104,19 @@ function proofOf({ report }) {
 /** The legend of the text that is shaded by the change in loss. @param {{state: State, tokens: Tokens, changes: Float32Array | null}} props */
 export function LossLegend({ state, tokens, changes }) {
   if (!changes) return html`<p class="quiet legend">…</p>`;
-  const end = digits(scaleEnd(changes), 2);
+  const end = digits(largest(changes), 2);
   const order = [...changes.keys()].slice(1);
   order.sort((a, b) => Math.abs(changes[b]) - Math.abs(changes[a]));
   const { first } = state.call.value;
   const jump = (/** @type {number} */ i) =>
     html` <button type="button" class="jump" onClick=${() => state.selectCell({ query: i - first, key: i }, true)}><${Token} tokens=${tokens} callId=${state.callId.value} axis="keys" index=${i} /> <b>${signed(changes[i])}</b></button>`;
-  return html`<div class="legend short"><p>better −${end} <i class="diverging" aria-hidden="true"></i> +${end} worse <span class="quiet">· change in ${Term("loss")}, nats</span></p>
+  return html`<div class="legend short"><p>better −${end} <i class="diverging" aria-hidden="true"></i> +${end} worse <span class="quiet">· ${Term("loss")}, nats</span></p>
     <p>largest: ${order.slice(0, LISTED).map(jump)}</p></div>`;
 }
 
-/** The change that has the last colour. @param {Float32Array} changes */
-export const scaleEnd = (changes) =>
-  changes.reduce((most, change) => Math.max(most, Math.abs(change) || 0), 1e-9);
+/** The largest absolute number, at least 1e-9. @param {Float32Array} data */
+export const largest = (data) =>
+  data.reduce((most, value) => Math.max(most, Math.abs(value) || 0), 1e-9);
 
 /** A number with its sign. @param {number} change */
 export const signed = (change) => (change > 0 ? "+" : "") + digits(change);
