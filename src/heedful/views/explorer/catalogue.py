@@ -131,14 +131,14 @@ class Catalogue:
         known = {(call.name, head) for _, call in self.calls() for head in call.heads}
         try:
             heads = [(part["module"], part["head"]) for part in self.ablation["heads"]]
-            first = "head {1} of {0}".format(*heads[0])
-        except (IndexError, KeyError, TypeError):
+        except (KeyError, TypeError):
             expected = "a file of `heedful ablate --out`"
             raise ArgumentError(f"{path}, which is not an ablation", expected=expected) from None
         # the name of a module is longer in a model with its output layer
         fits = [any(f".{m}".endswith(f".{k}") and h == i for k, i in known) for m, h in heads]
-        if not any(fits) or sum(fits) < min(len(heads), len(known)):
-            raise ArgumentError(f"{path} with {first}", expected="heads of the recorded model")
+        if sum(fits) < min(len(heads), len(known)):
+            unknown = "head {1} of {0}".format(*heads[fits.index(False)])
+            raise ArgumentError(f"{path} with {unknown}", expected="heads of the recorded model")
 
     def title_of(self, texts: list[str]) -> str:
         """Return a title that tells texts from those of the latest recording of typed texts."""
