@@ -1,6 +1,6 @@
 // Take heads or cells away, and see what the model then predicts: chips, the loss, the next tokens.
 import { Explained, Term } from "../glossary.js";
-import { callTitle, title } from "../heads/scores.js";
+import { callTitle, DELTA, scoreText, title } from "../heads/scores.js";
 import { html } from "../html.js";
 import { chance, digits, plural } from "../number_format.js";
 import { readable, Token } from "../tokens.js";
@@ -24,7 +24,7 @@ export function Without({ state, tokens, liveAnswer }) {
   const isLate = answer?.request?.removed !== parts.map(({ id }) => id).join(",");
   return html`<section class="without" aria-label="Without" aria-busy=${Boolean(parts.length) && isLate}>
     <div class="bar"><h2>Run ${Term("without")}</h2><${Toggles} state=${state} /></div>
-    ${parts.length ? html`<ul class="chips" aria-label="Taken away">${parts.map((part) => html`<${Chip} key=${part.id} ...${{ state, tokens, part }} />`)}<button type="button" class="plain" onClick=${() => (state.removed.value = [])}>put ${parts.length > 1 ? "all " : ""}back</button></ul>` : null}
+    ${parts.length ? html`<ul class="chips" aria-label="Taken away">${parts.map((part) => html`<${Chip} key=${part.id} ...${{ state, tokens, part }} />`)}<li class="all"><button type="button" class="plain" onClick=${() => (state.removed.value = [])}>put ${parts.length > 1 ? "all " : ""}back</button></li></ul>` : null}
     ${!answer ? null : answer.failed ? html`<p class="wrong" role="alert">${answer.failed}</p>` : html`<${Effects} ...${{ state, tokens, answer }} />`}
   </section>`;
 }
@@ -37,7 +37,7 @@ function Toggles({ state }) {
   const button = (/** @type {string} */ name, /** @type {string} */ id, /** @type {any} */ more) =>
     html`<button type="button" aria-pressed=${state.removed.value.includes(id)} onClick=${() => toggle(state, id)} ...${more}>${name}</button>`;
   const why = isMasked ? "The mask excludes this cell" : cell ? "" : "First pin a cell of the map";
-  return html`<span role="group" aria-label="Take away">${button("this head", idOf(state), { "aria-keyshortcuts": "z", title: `${title({ about: state.call.value, head: state.head.value })} (z)` })}${button("this cell", idOf(state, cell), { "aria-keyshortcuts": "e", disabled: !cell || isMasked, title: why || "The selected query cannot attend to the selected key (e)" })}</span>`;
+  return html`<span role="group" aria-label="Take away">${button("this head", idOf(state), { "aria-keyshortcuts": "z", title: `${title({ about: state.call.value, head: state.head.value })} (z)` })}${button("this cell", cell ? idOf(state, cell) : "", { "aria-keyshortcuts": "e", disabled: !cell || isMasked, title: why || "The selected query cannot attend to the selected key (e)" })}</span>`;
 }
 
 /** A head or a cell that is taken away. @param {{state: State, tokens: Tokens, part: Part}} props */
@@ -104,13 +104,13 @@ function proofOf({ report }) {
 /** The legend of the text that is shaded by the change in loss. @param {{state: State, tokens: Tokens, changes: Float32Array | null}} props */
 export function LossLegend({ state, tokens, changes }) {
   if (!changes) return html`<p class="quiet legend">…</p>`;
-  const end = digits(largest(changes), 2);
+  const end = largest(changes);
   const order = [...changes.keys()].slice(1);
   order.sort((a, b) => Math.abs(changes[b]) - Math.abs(changes[a]));
   const { first } = state.call.value;
   const jump = (/** @type {number} */ i) =>
     html` <button type="button" class="jump" onClick=${() => state.selectCell({ query: i - first, key: i }, true)}><${Token} tokens=${tokens} callId=${state.callId.value} axis="keys" index=${i} /> <b>${signed(changes[i])}</b></button>`;
-  return html`<div class="legend short"><p>better −${end} <i class="diverging" aria-hidden="true"></i> +${end} worse <span class="quiet">· ${Term("loss")}, nats</span></p>
+  return html`<div class="legend short"><p>better ${scoreText(DELTA, -end)} <i class="diverging" aria-hidden="true"></i> ${scoreText(DELTA, end)} worse <span class="quiet">· ${Term("loss")}, nats</span></p>
     <p>largest: ${order.slice(0, LISTED).map(jump)}</p></div>`;
 }
 
