@@ -84,7 +84,7 @@ export class Heads {
     addScores(state.about.words);
     const { ablation } = state.about;
     const of = ablation && `${ablation.kind}, mean of ${plural(ablation.texts, "text")}`;
-    const definition = `the change of ${ablation?.metric} without the head (${of}); positive: the model gets worse`;
+    const definition = `how much worse the ${ablation?.metric} gets without the head (${of}); negative: it gets better`;
     if (ablation)
       addScores({ [DELTA]: { definition, source: `heedful ablate, ${ablation.model}` } });
   }

@@ -21,11 +21,12 @@ export function Without({ state, tokens, liveAnswer }) {
     return html`<section class="without" aria-label="Without"><p class="quiet">What the model does ${Term("without")} a head cannot be shown: this model predicts no next token.</p></section>`;
   const parts = removedParts(state);
   const answer = parts.length ? liveAnswer.value : null;
-  const isLate = answer?.request?.removed !== parts.map(({ id }) => id).join(",");
-  return html`<section class="without" aria-label="Without" aria-busy=${Boolean(parts.length) && isLate}>
+  const isLate =
+    parts.length > 0 && answer?.request?.removed !== parts.map(({ id }) => id).join(",");
+  return html`<section class="without" aria-label="Without" aria-busy=${isLate}>
     <div class="bar"><h2>Run ${Term("without")}</h2><${Toggles} state=${state} /></div>
     ${parts.length ? html`<ul class="chips" aria-label="Taken away">${parts.map((part) => html`<${Chip} key=${part.id} ...${{ state, tokens, part }} />`)}<li class="all"><button type="button" class="plain" onClick=${() => (state.removed.value = [])}>put ${parts.length > 1 ? "all " : ""}back</button></li></ul>` : null}
-    ${!answer ? null : answer.failed ? html`<p class="wrong" role="alert">${answer.failed}</p>` : html`<${Effects} ...${{ state, tokens, answer }} />`}
+    ${!answer ? isLate && html`<p class="quiet" role="status">Running the model …</p>` : answer.failed ? html`<p class="wrong" role="alert">${answer.failed}</p>` : html`<${Effects} ...${{ state, tokens, answer }} />`}
   </section>`;
 }
 
