@@ -79,11 +79,11 @@ function NextTokens({ tokens, answer }) {
   const highest = Math.max(...data);
   const bar = (/** @type {number} */ share, /** @type {number} */ y, /** @type {string} */ kind) =>
     html`<rect y=${y} width=${(share / highest) * 100} height="5" class=${kind} />`;
-  return html`<table class="next"><caption>next token after <${Token} tokens=${tokens} callId=${request?.call} axis="queries" index=${request?.at} /></caption>
+  return html`<table class="next"><caption>next token after <${Token} tokens=${tokens} callId=${request?.call} axis="queries" index=${request?.at} />${following.length ? " (◂ follows in the text)" : ""}</caption>
     <thead><tr><th scope="col">token</th><th><span class="hidden">as bars</span></th><th scope="col"><i class="swatch with"></i>with</th><th scope="col"><i class="swatch less"></i>without</th></tr></thead>
     <tbody>${pieces.map(
       (/** @type {string} */ piece, /** @type {number} */ n) =>
-        html`<tr class=${following.includes(n) ? "me" : ""} title=${following.includes(n) ? "the token that follows in the text" : undefined}><th scope="row"><bdi>${readable(piece)}</bdi>${following.includes(n) ? html` <small>follows</small>` : null}</th>
+        html`<tr class=${following.includes(n) ? "me" : ""}><th scope="row"><bdi>${readable(piece)}</bdi>${following.includes(n) ? " ◂" : ""}</th>
         <td><svg viewBox="0 0 100 11" preserveAspectRatio="none" aria-hidden="true">${bar(data[n], 0, "with")}${bar(data[count + n], 6, "less")}</svg></td>
         <td>${chance(data[n])}</td><td>${chance(data[count + n])}</td></tr>`,
     )}</tbody></table>`;
