@@ -50,7 +50,9 @@ class TextSelection(NamedTuple):
         with notices(SkippedFilesWarning):
             text_files(self.texts, self.include or "*")
 
-    def survey(self, opened: LoadedModel, processes: Processes) -> Survey:
+    def survey(
+        self, opened: LoadedModel, processes: Processes, new_totals: Any = None, **options: Any
+    ) -> Survey:
         """Divide the texts among processes and compute head scores; print which texts failed."""
         from heedful.loaded import survey
         from heedful.recording import HeadTotals
@@ -59,8 +61,8 @@ class TextSelection(NamedTuple):
         # warnings are hidden, because `_print_left_out` prints the same texts and layers
         with progress_bar("recording", processes.is_first) as report, notices():
             result = survey(
-                opened, self.texts, HeadTotals, include=self.include or "*",
-                context_length=self.context_length, processes=processes, progress=report,
+                opened, self.texts, new_totals or HeadTotals, include=self.include or "*",
+                context_length=self.context_length, processes=processes, progress=report, **options,
             )  # fmt: skip
         if processes.is_first:
             _print_left_out(result)

@@ -78,6 +78,7 @@ def survey(
     processes: Processes | None = None,
     timeout: float = 86_400.0,
     progress: OnProgress = lambda share: None,
+    compute: Callable[[ModelInputs], Any] | None = None,
 ) -> Survey:
     """Record every text and add the recordings to totals; processes share the parts of the texts.
 
@@ -94,6 +95,7 @@ def survey(
             process alone.
         timeout: seconds that a process waits for the others at the end; default a day.
         progress: called with the completed share of this process's work, 0 to 1.
+        compute: returns what is added for the inputs of a context; default their recording.
 
     Returns:
         the results of all processes together, in every process. They are the same for any number
@@ -122,7 +124,7 @@ def survey(
     >>> together.found.heads()[0].queries["previous"]  # no query is the first token of a context
     16
     """
-    processes = processes or Processes()
+    processes, compute = processes or Processes(), compute or opened.record_inputs
 
     def list_texts() -> list[tuple[str, int]]:
         opened.contexts("", context_length)  # raises an error if no text can be read
@@ -135,7 +137,8 @@ def survey(
         pieces = islice(enumerate(_pieces(texts)), processes.rank, None, processes.size)
         for number, piece in pieces:
             report = sub_progress(progress, min(number, count - 1), count)
-            local.merge(_survey_piece(piece, opened, new_totals, context_length, report))
+            read = _survey_piece(piece, opened, new_totals, context_length, report, compute)
+            local.merge(read)
         progress(1.0)
         surveys = processes.all_gather(local)
     total = Survey(new_totals())
@@ -178,6 +181,7 @@ def _survey_piece(
     new_totals: NewTotals,
     context_length: int | None,
     progress: OnProgress,
+    compute: Callable[[ModelInputs], Any],
 ) -> Survey:
     """Return the results over all contexts of a piece; after an error, only the error."""
     result = Survey(new_totals(), texts=int(piece.part == 1))
@@ -185,7 +189,7 @@ def _survey_piece(
         contexts = _contexts(piece, opened, context_length)
         for i, inputs in enumerate(contexts):
             report, index = sub_progress(progress, i, len(contexts)), (piece.text, piece.part, i)
-            result.found.add(opened.record_inputs(inputs), index, piece.path, report)
+            result.found.add(compute(inputs), index, piece.path, report)
             result.contexts, result.tokens = i + 1, result.tokens + len(inputs.tokens)
     except HeedfulError as error:
         left_out = LeftOut(piece.path, piece.part, piece.parts, str(error))
