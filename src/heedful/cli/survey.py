@@ -51,7 +51,7 @@ class TextSelection(NamedTuple):
             text_files(self.texts, self.include or "*")
 
     def survey(
-        self, opened: LoadedModel, processes: Processes, new_totals: Any = None, **options: Any
+        self, opened: LoadedModel, processes: Processes, keeps_inputs: bool = False
     ) -> Survey:
         """Divide the texts among processes and compute head scores; print which texts failed."""
         from heedful.loaded import survey
@@ -61,8 +61,9 @@ class TextSelection(NamedTuple):
         # warnings are hidden, because `_print_left_out` prints the same texts and layers
         with progress_bar("recording", processes.is_first) as report, notices():
             result = survey(
-                opened, self.texts, new_totals or HeadTotals, include=self.include or "*",
-                context_length=self.context_length, processes=processes, progress=report, **options,
+                opened, self.texts, HeadTotals, include=self.include or "*",
+                context_length=self.context_length, processes=processes, progress=report,
+                keeps_inputs=keeps_inputs,
             )  # fmt: skip
         if processes.is_first:
             _print_left_out(result)

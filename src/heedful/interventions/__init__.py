@@ -3,8 +3,8 @@
 `change.py` has the changes, each with its definition; `head_call.py` computes attention of some
 heads and rows; `from_recording.py` reads the calls of another run. `doors.py` intercepts calls
 (names and axes are those of `recorder`), `intervene.py` assigns changes to modules and applies
-them, and `certificate.py` compares each changed output with the definition. `ablation.py` takes each
-head away and measures a metric; `skipping.py` skips the blocks below a change.
+them, and `certificate.py` compares each changed output with the definition. `ablation.py` takes
+heads away one by one; `skipping.py` skips the blocks that run before a change.
 """
 
 from heedful.interventions import change

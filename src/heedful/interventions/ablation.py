@@ -146,8 +146,8 @@ class Ablation:
                 labels = [f"{place['layer']}.{place['head']}" for place in self.heads.values()]
                 raise ArgumentError(
                     f"{text!r} in the group {name!r}",
-                    expected=f"heads from {labels[0]} to {labels[-1]}, such as 2.*, or edges such as "
-                    "0.1@-1:0-3",
+                    expected=f"heads from {labels[0]} to {labels[-1]}, such as 2.*, or edges such "
+                    "as 0.1@-1:0-3",
                 )
             parts |= chosen
         return [*parts]

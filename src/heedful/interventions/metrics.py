@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.errors import ArgumentError
 
+ROWS = 64  # whose probabilities over all tokens are computed at once
 IDS = ("decoder_input_ids", "target", "input_ids", "ids")  # arguments with the predicted tokens
 
 
@@ -17,7 +19,10 @@ def loss(output: Any, inputs: Mapping, unchanged: Any, *, last: int | None = Non
     """Return the mean cross-entropy of the next token, in nats; of the `last` tokens only."""
     logits, ids = next_token_logits(output, inputs)
     begin = 1 if last is None else ids.shape[1] - last
-    return F.cross_entropy(logits[:, begin - 1 : -1].flatten(0, 1), ids[:, begin:].flatten())
+    rows, next_ids = logits[:, begin - 1 : -1].flatten(0, 1), ids[:, begin:].flatten()
+    parts = zip(rows.split(ROWS), next_ids.split(ROWS), strict=True)
+    sums = [F.cross_entropy(part, right, reduction="sum") for part, right in parts]
+    return torch.stack(sums).sum() / len(next_ids)
 
 
 def logit_difference(
