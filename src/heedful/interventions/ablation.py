@@ -113,6 +113,9 @@ class Ablation:
         self.model, self.kind, self.first_order = model, kind, first_order
         self.metric = METRICS[metric] if isinstance(metric, str) else metric
         self.contexts = with_others(contexts, seed) if kind == "resample" else [*contexts]
+        if not self.contexts:
+            expected = f"one or more{', with another of equal length' * (kind == 'resample')}"
+            raise ArgumentError("no context", expected=expected)
         recording = self._recorded(self.contexts[0].inputs)
         used = self.contexts[0].metric or self.metric
         is_ours = getattr(used, "func", used).__module__ == metrics.__name__
@@ -128,7 +131,9 @@ class Ablation:
         self.names = list(dict.fromkeys(call.name for call in recording))
         self.groups = {name: self._parts(name, texts) for name, texts in groups.items()}
         exact = evenly_spaced(len(self.heads), SAMPLED if first_order else len(self.heads))
-        self.items = {[*self.heads][i]: [([*self.heads][i], None)] for i in exact} | self.groups
+        self.items = {[*self.heads][i]: [([*self.heads][i], None)] for i in exact} | {
+            f"group {name}": parts for name, parts in self.groups.items()
+        }
         self._blocks = Blocks(model, self.names)
 
     def _parts(self, name: str, texts: Sequence[str]) -> list[tuple[str, Any]]:
@@ -277,15 +282,12 @@ class Ablation:
         groups = []
         for name, parts in self.groups.items():
             parts_deltas: Any = [None if edges else deltas.get(item) for item, edges in parts]
+            numbers = {
+                "delta": deltas[f"group {name}"],
+                "error": self._error(values[f"group {name}"]),
+            }
             total = None if None in parts_deltas else sum(parts_deltas)
-            groups.append(
-                {
-                    "name": name,
-                    "delta": deltas[name],
-                    "error": self._error(values[name]),
-                    "sum": total,
-                }
-            )
+            groups.append({"name": name} | numbers | {"sum": total})
         pairs = [(h["delta"], h["first_order"]) for h in heads]
         return {
             "contexts": len(self.contexts),
@@ -308,20 +310,15 @@ class Ablation:
 def with_others(contexts: Sequence[Context], seed: int) -> list[Context]:
     """Draw another context of the same shapes for each; leave out contexts that have none."""
     pools, result = defaultdict(list), []
-    for context in contexts:
-        pools[_shapes(context)].append(context)
-    for number, context in enumerate(contexts):
-        others = [other.inputs for other in pools[_shapes(context)] if other is not context]
+    shapes = [str([getattr(x, "shape", x) for x in c.inputs.values()]) for c in contexts]
+    for shape, context in zip(shapes, contexts, strict=True):
+        pools[shape].append(context)
+    for number, (shape, context) in enumerate(zip(shapes, contexts, strict=True)):
+        others = [other.inputs for other in pools[shape] if other is not context]
         drawn = random.Random(f"{seed} {number}").choice(others) if others else None
         if context.other or drawn:
             result.append(context._replace(other=context.other or drawn))
-    if not result:
-        raise ArgumentError("no two contexts of equal length", expected="two or more, to resample")
     return result
-
-
-def _shapes(context: Context) -> str:
-    return str([(name, getattr(value, "shape", ())) for name, value in context.inputs.items()])
 
 
 def _positions(text: str) -> int | slice:
