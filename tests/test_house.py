@@ -130,6 +130,7 @@ def test_no_two_modules_import_each_other():
 def test_public_names():
     assert set(heedful.__all__) == {
         "__version__",
+        "ablate",
         "attention",
         "change",
         "errors",
@@ -175,6 +176,7 @@ MISSING = {
     "describe": ["none/here"],
     "record": ["none/here", "a", "--out", "none.safetensors"],
     "heads": ["none/here", "a"],
+    "ablate": ["none/here", "a"],
     "look": ["none/here", "a"],
     "explain": ["a", "--model", "none/here"],
 }

@@ -9,7 +9,7 @@ from heedful import errors
 from heedful.lazy_imports import lazy_exports
 
 if TYPE_CHECKING:
-    from heedful.interventions import change, intervene
+    from heedful.interventions import ablate, change, intervene
     from heedful.loaded import open_model as open
     from heedful.models import load_model
     from heedful.ops import attention, masks, positions, steps, streaming_attention
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "__version__",
+    "ablate",
     "attention",
     "change",
     "errors",

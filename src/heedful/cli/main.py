@@ -42,11 +42,16 @@ COMMANDS = {
     "export": "Write a model in Hugging Face format, with its tokenizer.",
     "record": "Record a model's attention on a text into a file.",
     "heads": "List all attention heads with their scores and kinds.",
+    "ablate": "Take each attention head away, and measure by how much the model gets worse.",
     "describe": "Show a model's settings, parameters and shapes, and draw it.",
     "look": "Explore recordings, or a model's attention on a text, in a browser.",
     "explain": "Show each step of attention on a sentence, with all numbers.",
 }
-SHARED = ("train", "heads --texts")  # commands whose work torchrun's processes divide
+SHARED = (
+    "train",
+    "heads --texts",
+    "ablate --texts",
+)  # commands whose work torchrun's processes divide
 
 
 class Commands(click.Group):
@@ -176,7 +181,7 @@ def run(arguments: Sequence[str]) -> int:
 def _is_shared(command: str, options: Sequence[str]) -> bool:
     """Return whether several processes may share the work of this command."""
     has_texts = any(option.partition("=")[0] == "--texts" for option in options)
-    return command == "train" or (command == "heads" and has_texts)
+    return command == "train" or (command in ("heads", "ablate") and has_texts)
 
 
 def _check_single_process(command: str) -> None:
@@ -189,7 +194,7 @@ def _check_single_process(command: str) -> None:
     raise ArgumentError(
         f"heedful {command} in {processes.size:,} processes",
         expected="one process",
-        cause=f"torchrun started them, and only {' and '.join(SHARED)} divide their work",
+        cause=f"torchrun started them, and only {', '.join(SHARED)} divide their work",
         remedy="run the command without torchrun, or unset RANK and WORLD_SIZE",
     )
 

@@ -50,7 +50,9 @@ class TextSelection(NamedTuple):
         with notices(SkippedFilesWarning):
             text_files(self.texts, self.include or "*")
 
-    def survey(self, opened: LoadedModel, processes: Processes) -> Survey:
+    def survey(
+        self, opened: LoadedModel, processes: Processes, keeps_inputs: bool = False
+    ) -> Survey:
         """Divide the texts among processes and compute head scores; print which texts failed."""
         from heedful.loaded import survey
         from heedful.recording import HeadTotals
@@ -61,6 +63,7 @@ class TextSelection(NamedTuple):
             result = survey(
                 opened, self.texts, HeadTotals, include=self.include or "*",
                 context_length=self.context_length, processes=processes, progress=report,
+                keeps_inputs=keeps_inputs,
             )  # fmt: skip
         if processes.is_first:
             _print_left_out(result)

@@ -51,6 +51,8 @@ class Survey:
     found: the totals. texts: the number of texts of which at least the first part was read.
     contexts: the number of contexts. tokens: the number of tokens, including special tokens.
     left_out: the parts that are not included, in the order of the texts.
+    inputs: the model's inputs of each context, by the numbers of text, part and context; only if
+        `survey` keeps them.
     """
 
     found: Any
@@ -58,6 +60,7 @@ class Survey:
     contexts: int = 0
     tokens: int = 0
     left_out: list[LeftOut] = field(default_factory=list)
+    inputs: dict[tuple[int, ...], ModelInputs] = field(default_factory=dict)
 
     def merge(self, other: Survey) -> None:
         """Add the results over other texts, or over other parts of the same texts."""
@@ -66,6 +69,7 @@ class Survey:
         self.contexts += other.contexts
         self.tokens += other.tokens
         self.left_out += other.left_out
+        self.inputs |= other.inputs
 
 
 def survey(
@@ -78,6 +82,7 @@ def survey(
     processes: Processes | None = None,
     timeout: float = 86_400.0,
     progress: OnProgress = lambda share: None,
+    keeps_inputs: bool = False,
 ) -> Survey:
     """Record every text and add the recordings to totals; processes share the parts of the texts.
 
@@ -94,6 +99,7 @@ def survey(
             process alone.
         timeout: seconds that a process waits for the others at the end; default a day.
         progress: called with the completed share of this process's work, 0 to 1.
+        keeps_inputs: return the inputs of all contexts too; memory grows with the texts.
 
     Returns:
         the results of all processes together, in every process. They are the same for any number
@@ -135,7 +141,10 @@ def survey(
         pieces = islice(enumerate(_pieces(texts)), processes.rank, None, processes.size)
         for number, piece in pieces:
             report = sub_progress(progress, min(number, count - 1), count)
-            local.merge(_survey_piece(piece, opened, new_totals, context_length, report))
+            part = _survey_piece(piece, opened, new_totals, context_length, report)
+            if not keeps_inputs:
+                part.inputs.clear()
+            local.merge(part)
         progress(1.0)
         surveys = processes.all_gather(local)
     total = Survey(new_totals())
@@ -187,6 +196,7 @@ def _survey_piece(
             report, index = sub_progress(progress, i, len(contexts)), (piece.text, piece.part, i)
             result.found.add(opened.record_inputs(inputs), index, piece.path, report)
             result.contexts, result.tokens = i + 1, result.tokens + len(inputs.tokens)
+            result.inputs[index] = inputs
     except HeedfulError as error:
         left_out = LeftOut(piece.path, piece.part, piece.parts, str(error))
         return Survey(new_totals(), left_out=[left_out])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from rich.table import Table
@@ -31,7 +31,10 @@ class Row(NamedTuple):
     head: Head
 
 
-def scores_table(rows: list[Row], count: int | None, sort: str | None, width: int) -> Fitted:
+def scores_table(
+    rows: list[Row], count: int | None, sort: str | None, width: int,
+    more: Mapping[str, list[str]] | None = None,
+) -> Fitted:  # fmt: skip
     """Return a table of the first rows, without constant identifying columns and undefined scores.
 
     If the chances and numbers of queries are the same in all rows, two last lines show them.
@@ -41,12 +44,15 @@ def scores_table(rows: list[Row], count: int | None, sort: str | None, width: in
         count: number of rows to show; None shows all.
         sort: the score that the rows are sorted by; its column is never dropped.
         width: width of the terminal in cells.
+        more: the cells of further columns, for all rows, beside the names of the heads.
     """
     names = [
         name for name in (*SCORES, *MEANS) if any(_score(row, name) is not None for row in rows)
     ]
     visible = rows[:count]
-    columns = _identity_columns(rows, visible) | {"kind": [_kind(row) for row in visible]}
+    columns = _identity_columns(rows, visible)
+    columns |= {name: cells[: len(visible)] for name, cells in (more or {}).items()}
+    columns |= {"kind": [_kind(row) for row in visible]}
     columns |= {name: [_number_text(_score(row, name)) for row in visible] for name in names}
     footer = {name: _footer(rows, name) for name in names if name in SCORES}
     has_footer = bool(footer) and all(cell for cells in footer.values() for cell in cells)

@@ -1,0 +1,359 @@
+"""The command `heedful ablate`."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import glob
+import hashlib
+import io
+import json
+import math
+import os
+import runpy
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from heedful.cli import survey
+from heedful.cli.input_texts import file_option, note, notices, read_text
+from heedful.cli.options import check_model, json_option, opening_options, refuse
+from heedful.cli.output_paths import check_folder
+from heedful.errors import ArgumentError, TextError
+from heedful.files import check_free, write_json
+
+if TYPE_CHECKING:
+    from heedful.interventions.ablation import Ablation, Effect
+    from heedful.loaded import LoadedModel, ModelInputs
+    from heedful.processes import Processes
+    from heedful.recording import HeadTotals
+
+DIFFERENCE = "logit-difference"
+METRICS = ("loss", "kl", DIFFERENCE)
+TITLES = {"delta": "Δ", "error": "±", "first_order": "Δ₁", "query": "query", "key": "key"}
+COLUMNS = ("clean", "corrupted", "label")
+EXAMPLE = """\b
+Examples:
+  heedful ablate runs/first "the cat sat, and the cat sat" --count 10
+  heedful ablate runs/first --texts books --include '*.txt' --kind mean --out heads.json
+  heedful ablate runs/first --texts books --groups early=0.*,1.* --groups edge=3.2@-1:0-4
+  heedful ablate openai-community/gpt2 --pairs names.csv --metric logit-difference --kind resample
+  heedful ablate openai-community/gpt2 --file chapter.txt --first-order
+  heedful ablate intfloat/e5-small --texts notes --metric similarity.py:distance
+  torchrun --standalone --nproc-per-node 4 -m heedful ablate runs/first --texts books --out a.json
+
+Δ is the change of the metric without the head, averaged over contexts: positive if the model gets
+worse. ± is the standard error over texts. Heads are named as in `heads`.
+
+\b
+--metric  loss: cross-entropy of the next token; with --pairs, of the label after the clean text
+          logit-difference: of two --tokens, or of the label RIGHT/WRONG; Δ is the drop
+          kl: KL divergence of the next-token distributions from those of the unchanged model
+          FILE.py:FUNCTION: runs the file; function(output, inputs, unchanged_output) returns a
+          number, the larger the worse
+--kind    what the head gives instead of its output: zero; mean, over all texts; resample, its
+          output in another context of as many tokens, or in the corrupted text of a pair
+--groups  heads 5.1 or 2.*; or edges 5.1@QUERIES:KEYS, by positions such as 3, -1, 0-4 or *
+--first-order  Δ₁: the change of the output of the head times the gradient; with resample also of
+          query and key alone. Up to 24 heads are also taken away, to compare
+--out     an interrupted command continues if it is repeated
+"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("text", required=False)
+@file_option
+@survey.texts_option
+@survey.include_option
+@survey.context_option
+@click.option(
+    "--pairs", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE.csv",
+    help="Texts in a file with the columns clean, corrupted, label.",
+)  # fmt: skip
+@click.option("--metric", default="loss", metavar="METRIC", help="What gets worse [loss].")
+@click.option("--tokens", nargs=2, metavar="RIGHT WRONG", help="Tokens of logit-difference.")
+@click.option(
+    "--kind", type=click.Choice(["zero", "mean", "resample"]), default="zero",
+    help="What a head gives instead of its output [zero].",
+)  # fmt: skip
+@click.option("--seed", default=0, help="Seed of the contexts that resample draws [0].")
+@click.option(
+    "--groups", multiple=True, metavar="NAME=LIST",
+    help="Heads or edges to take away together, such as early=0.1,2.*; repeatable.",
+)  # fmt: skip
+@click.option("--first-order", is_flag=True, help="Estimate all heads by one backward pass.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Show only N heads [all].")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE.json",
+    help="Write the results, and a picture FILE.png.",
+)  # fmt: skip
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@opening_options()
+@json_option
+def ablate(
+    model: Path, text: str | None, file: Path | None, texts: tuple[Path, ...], include: str | None,
+    context_length: int | None, pairs: Path | None, metric: str, tokens: tuple[str, str] | None,
+    kind: str, seed: int, groups: tuple[str, ...], first_order: bool, count: int | None,
+    out: Path | None, overwrite: bool, opening: dict[str, Any], as_json: bool,
+) -> int:  # fmt: skip
+    """Take each attention head away, and measure by how much the model gets worse.
+
+    MODEL is a training run, a directory in Hugging Face format, or a hub name. It reads TEXT, a
+    --file, all --texts, or --pairs.
+    """
+    if sum(map(bool, (text, file, texts, pairs))) != 1:
+        raise click.UsageError("give TEXT, or one of --file, --texts and --pairs.")
+    if not texts:
+        refuse("needs --texts.", include=include)
+    if bool(tokens or (pairs and metric == DIFFERENCE)) != (metric == DIFFERENCE):
+        raise click.UsageError(f"--metric {DIFFERENCE} and --tokens (or --pairs) go together.")
+    named = {
+        name: heads.split(",") for name, _, heads in (group.partition("=") for group in groups)
+    }
+    words = None if texts or pairs else read_text(text, file)
+    from heedful.torchrun import started
+
+    processes = started()
+    selection = survey.TextSelection(texts, include, context_length)
+    if processes.is_first:  # only one process reports missing files
+        with processes.publishing():
+            if texts:
+                selection.check()
+            if out is not None:
+                check_free(out, overwrite)
+                check_folder(out)
+            check_model(model, opening)
+    from heedful.device import choose_device
+    from heedful.interventions.ablation import Ablation, Context
+    from heedful.loaded import Survey, open_model
+    from heedful.recording import HeadTotals
+
+    device = str(choose_device(opening["device"], processes.local))
+    opened = open_model(model, **opening | {"device": device})
+    opened = replace(opened, model=getattr(opened, "writer", None) or opened.model)
+    function = _function(metric, opened, tokens)
+    rows: list[tuple[ModelInputs, dict[str, Any]]]
+    if texts:
+        read = selection.survey(opened, processes, keeps_inputs=True)
+        survey.summary_line(read)  # raises an error if no text could be read
+        rows = [(inputs, {"text": number[0]}) for number, inputs in sorted(read.inputs.items())]
+    else:
+        parts = [] if pairs else opened.contexts(words or "", context_length)
+        rows = [*_pairs(pairs, opened, function, kind)] if pairs else [(part, {}) for part in parts]
+        tokens_read = sum(len(inputs.tokens) for inputs, _ in rows)
+        read = Survey(HeadTotals(), len(rows) if pairs else 1, len(rows), tokens_read)
+        for number, (inputs, _) in enumerate(rows):
+            read.found.add(opened.record_inputs(inputs), (number,))
+    contexts = [  # copies, because tensors of inference mode do not work with gradients
+        Context({name: t.clone().to(device) for name, t in inputs.inputs.items()}, **fields)
+        for inputs, fields in rows
+        if pairs or len(inputs.tokens) > 1
+    ]
+    ablation = Ablation(opened.model, contexts, function, kind, named, first_order, seed)
+    if len(ablation.contexts) < len(contexts) and processes.is_first:
+        note(f"left out: {len(contexts) - len(ablation.contexts):,} contexts of unique lengths")
+    with notices(), processes.process_group(86_400.0):
+        effects = _effects(ablation, out, processes, [str(model), metric, tokens, kind, seed])
+    if not processes.is_first:
+        return 0
+    data: dict[str, Any] = {"model": str(model), "metric": metric, "kind": kind}
+    data |= {"texts": read.texts, "tokens": read.tokens} | ablation.result(effects)
+    data["plain"] *= -1 if metric == DIFFERENCE else 1
+    data["left_out"] = [missing._asdict() for missing in read.left_out]
+    if out is not None:
+        write_json(out, data)
+        _draw(data, out.with_suffix(".png"))
+        for part in _unfinished(out):
+            part.unlink()
+    if as_json:
+        click.echo(json.dumps(data))
+    else:
+        _print(data, read.found, count)
+    return int(bool(read.left_out))
+
+
+def _function(metric: str, opened: LoadedModel, tokens: tuple[str, str] | None) -> Any:
+    """Return a metric by its name, or a function of a Python file."""
+    from heedful.interventions import metrics
+
+    path, _, name = metric.rpartition(":")
+    function = getattr(metrics, metric.replace("-", "_")) if metric in METRICS else None
+    if Path(path).is_file():
+        function = runpy.run_path(path).get(name)
+    if not callable(function):
+        expected = f"{', '.join(METRICS)}, or FILE.py:FUNCTION"
+        raise ArgumentError(f"--metric {metric}", expected=expected)
+    if tokens:
+        right, wrong = (_ids_after(opened, "", token, 1)[0] for token in tokens)
+        function = functools.partial(function, right=right, wrong=wrong)
+    return function
+
+
+def _ids_after(opened: LoadedModel, text: str, word: str, count: int | None = None) -> list[int]:
+    """Return the ids that a word adds to a text; raise an error if they are not `count`."""
+    from heedful.interventions.metrics import IDS
+
+    def ids(text: str) -> list[int]:
+        inputs = opened.read(text).inputs
+        row = next(inputs[name][0].tolist() for name in IDS if name in inputs)
+        return [id for id, span in zip(row, opened.spans(text), strict=True) if span is not None]
+
+    before, after = ids(text) if text else [], ids(text + word)
+    added = after[len(before) :]
+    if after[: len(before)] != before or len(added) != (count or len(added)) or not added:
+        raise TextError(
+            f"{word!r} adds {len(added)} tokens to {text[-20:]!r}",
+            expected="one token" if count else "a text that begins with a new token",
+            remedy="begin it with a space, or choose a shorter word",
+        )
+    return added
+
+
+def _pairs(
+    path: Path, opened: LoadedModel, function: Any, kind: str
+) -> Iterator[tuple[ModelInputs, dict[str, Any]]]:
+    """Yield the inputs of each row of a CSV file, with other fields of its `Context`."""
+    from heedful.interventions.metrics import logit_difference, loss
+
+    rows = csv.DictReader(io.StringIO(read_text(None, path), newline=""))
+    if not {*COLUMNS} <= {*(rows.fieldnames or ())}:
+        columns = ", ".join(rows.fieldnames or ())
+        raise TextError(f"{path} with the columns {columns}", expected=", ".join(COLUMNS))
+    for number, row in enumerate(rows):
+        clean, corrupted, label = (row[name] or "" for name in COLUMNS)
+        metric = function
+        if function is loss:
+            metric = functools.partial(loss, last=len(_ids_after(opened, clean, label)))
+            clean, corrupted = clean + label, corrupted + label
+        elif function is logit_difference:
+            words = label.partition("/")[::2]
+            right, wrong = (_ids_after(opened, clean, word, 1)[0] for word in words)
+            metric = functools.partial(function, right=right, wrong=wrong)
+        inputs = opened.read(clean)
+        other = opened.read(corrupted) if kind == "resample" else inputs
+        if len(other.tokens) != len(inputs.tokens):
+            raise TextError(
+                f"{path}, line {rows.line_num}: {len(inputs.tokens)} clean tokens and "
+                f"{len(other.tokens)} corrupted ones",
+                expected="as many, for resample",
+            )
+        yield inputs, {"text": number, "other": other.inputs, "metric": metric}
+
+
+def _unfinished(out: Path) -> list[Path]:
+    """Return the files to which processes have written effects."""
+    return sorted(out.parent.glob(f"{glob.escape(out.name)}.*.part"))
+
+
+def _effects(
+    ablation: Ablation, out: Path | None, processes: Processes, command: list[Any]
+) -> list[Effect]:
+    """Compute the effects in this process's contexts, and return those of all processes.
+
+    Each effect is appended to a file beside `out`, from which the same command continues.
+    """
+    from heedful.interventions.ablation import Effect
+    from heedful.views.progress import progress_bar
+
+    inputs = [[tensor.tolist() for tensor in c.inputs.values()] for c in ablation.contexts]
+    command = [*command, [*ablation.items], ablation.first_order, inputs]
+    key = hashlib.sha256(json.dumps(command).encode()).hexdigest()[:16]
+    effects = []
+    for part in [] if out is None else _unfinished(out):
+        for line in part.read_text("utf-8").split("\n"):
+            fields: list[Any] = [key]
+            with suppress(ValueError):  # a line that was cut when the process was killed
+                fields = json.loads(line)
+            if fields[0] != key:
+                raise ArgumentError(
+                    f"{part}, results of another command",
+                    expected="the command that was interrupted",
+                    remedy="remove the file, or choose another --out",
+                )
+            effects += [Effect(*fields[1:])] if fields[1:] else []
+    processes.barrier()  # all have read the files
+    numbers = range(processes.rank, len(ablation.contexts), processes.size)
+    path = os.devnull if out is None else f"{out}.{processes.rank}.part"
+    with progress_bar("running", processes.is_first) as report, open(path, "a") as file:
+        for i, number in enumerate(numbers):
+            done = {effect.item for effect in effects if effect.context == number}
+            for j, effect in enumerate(ablation.effects(number, done)):
+                effects.append(effect)
+                file.write(f"\n{json.dumps([key, *effect])}")
+                file.flush()
+                report((i + min(1.0, (len(done) + j) / len(ablation.items))) / len(numbers))
+    return [effect for part in processes.all_gather(effects) for effect in part]
+
+
+def _delta(head: dict[str, Any]) -> float:
+    """Return the first-order estimate of Δ, or else Δ."""
+    return head["delta"] if head["first_order"] is None else head["first_order"]
+
+
+def _draw(data: dict[str, Any], path: Path) -> None:
+    """Draw Δ of all heads, with a row for each module."""
+    import numpy as np
+
+    from heedful.pictures import head_grid, saving
+    from heedful.pictures.attention_map import around_zero
+    from heedful.pictures.page_layout import Block, Line
+
+    modules = list(dict.fromkeys(head["module"] for head in data["heads"]))
+    columns = range(1 + max(head["head"] for head in data["heads"]))
+    table = np.ma.masked_all((len(modules), len(columns)))
+    for head in data["heads"]:
+        table[modules.index(head["module"]), head["head"]] = _delta(head)
+    block = Block([Line("", [table])], [""], modules, [*map(str, columns)], ("module", "head"))
+    title = f"{data['metric']} without each head ({data['kind']})"
+    scale = around_zero([table], f"Δ {data['metric']}")
+    saving.save(head_grid.draw([block], scale=scale, title=title), path)
+
+
+def _print(data: dict[str, Any], totals: HeadTotals, count: int | None) -> None:
+    """Print heads sorted by Δ with their scores, groups, and what the numbers mean."""
+    from heedful.views.head_tables import MISSING, Row, scores_table
+    from heedful.views.terminal import console, plural, table
+
+    screen, heads, groups = (
+        console(),
+        sorted(data["heads"], key=_delta, reverse=True),
+        data["groups"],
+    )
+    largest = max(abs(_delta(head)) for head in heads) or 1.0
+    digits = min(9, max(0, 2 - math.floor(math.log10(largest))))
+
+    def cells(rows: list[dict[str, Any]], name: str) -> list[str]:
+        numbers = [row.get(name) for row in rows]
+        return [MISSING if n is None else f"{round(n, digits) + 0.0:.{digits}f}" for n in numbers]
+
+    scored = {(head.name, head.head): Row(0, head) for head in totals.heads()}
+    rows = [scored[head["module"], head["head"]] for head in heads]
+    more = {title: cells(heads, name) for name, title in TITLES.items()}
+    more = {title: column for title, column in more.items() if {*column} != {MISSING}}
+    screen.print(scores_table(rows, count, None, screen.width, more)[0])
+    if groups:
+        columns = [[group["name"] for group in groups]]
+        columns += [cells(groups, name) for name in ("delta", "error", "sum")]
+        titles = ("group", "Δ", "±", "sum of its heads")
+        screen.print("", table(titles, zip(*columns, strict=True), range(1, 4)), sep="\n")
+    name, word = (
+        data["metric"].rpartition(":")[2],
+        "drop" if data["metric"] == DIFFERENCE else "increase",
+    )
+    screen.print(
+        f"\nΔ: {word} of {name} ({cells([data], 'plain')[0]} with all heads) without the head "
+        f"({data['kind']}); positive: the model gets worse\n"
+        f"over {plural(data['texts'], 'text')}, {plural(data['tokens'], 'token')} in "
+        f"{plural(data['contexts'], 'context')}; ± is the standard error over texts\n"
+        f"changed outputs: {', '.join(f'{n:,} {proof}' for proof, n in data['proofs'].items())}",
+        style="dim", highlight=False,
+    )  # fmt: skip
+    if "Δ₁" in more:
+        correlation = "–" if data["correlation"] is None else f"{data['correlation']:.2f}"
+        line = f"Δ₁: first-order estimate; its rank correlation with Δ is {correlation}"
+        screen.print(line, style="dim", highlight=False)

@@ -1,0 +1,341 @@
+"""`heedful.ablate`: by how much a metric changes when heads or edges are taken away."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import random
+import re
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from heedful.errors import ArgumentError
+from heedful.interventions import change, metrics
+from heedful.interventions.base import Change
+from heedful.interventions.first_order import estimates, observed
+from heedful.interventions.head_call import HeadCall
+from heedful.interventions.intervene import intervene
+from heedful.interventions.skipping import Blocks
+from heedful.ops.indexing import evenly_spaced
+from heedful.recorder import record
+from heedful.recording import Recording
+
+KINDS = ("zero", "mean", "resample")
+METRICS: dict[str, Callable[..., Any]] = {"loss": metrics.loss, "kl": metrics.kl}
+SAMPLED = 24  # heads that are taken away although all effects are estimated
+POSITIONS = r"(\*|-?\d+|\d+-\d+)"
+PART = re.compile(rf"(\*|\d+)\.(\*|\d+)(?:@{POSITIONS}:{POSITIONS})?")
+
+
+class Context(NamedTuple):
+    """A forward pass: the model's arguments by name, and the number of its text.
+
+    other: the arguments of another run, for "resample". metric: instead of the common metric.
+    """
+
+    inputs: Mapping[str, Any]
+    text: int = 0
+    other: Mapping[str, Any] | None = None
+    metric: Callable[..., Any] | None = None
+
+
+class Effect(NamedTuple):
+    """By how much the metric changes in a context without an item: a head or a group."""
+
+    context: int
+    item: str
+    delta: float
+    proof: str = ""
+
+
+def ablate(
+    model: nn.Module, contexts: Sequence[Context | Mapping[str, Any]], *,
+    metric: str | Callable[..., Any] = "loss", kind: str = "zero",
+    groups: Mapping[str, Sequence[str]] | None = None, first_order: bool = False, seed: int = 0,
+) -> dict[str, Any]:  # fmt: skip
+    """Take each head away, and measure by how much a metric changes; positive is worse.
+
+    Blocks below a changed head run only once. Sources: Michel et al. 2019 (arXiv:1905.10650); first
+    order: Syed et al. 2023 (arXiv:2310.10348), and Kramár et al. 2024 (arXiv:2403.00745).
+
+    Args:
+        model: as for `heedful.intervene`, in evaluation mode.
+        contexts: for each text, the model's arguments by name; or a list of `Context`.
+        metric: "loss" (cross-entropy of the next token), "kl" (divergence from the unchanged
+            model), or a function of (output, inputs, unchanged_output) that returns one number, the
+            larger the worse.
+        kind: what heads give instead of their output: "zero", "mean" (their mean output over all
+            contexts) or "resample" (their output in another context of as many tokens).
+        groups: by name, what is taken away together: heads "5.1" or "2.*", and edges of a head
+            "5.1@-1:0-3", from the last query to the keys 0 to 3.
+        first_order: estimate all effects by one backward pass; only some are exact.
+        seed: of the contexts that "resample" draws.
+
+    Returns:
+        what `heedful ablate --json` prints: "heads", each with "delta" (mean over contexts) and
+        "error" (its standard error over texts; None for one text); "groups"; "proofs", the number
+        of changed outputs that are proved or refuted; "plain", the unchanged metric; …
+
+    Raises:
+        ArgumentError: an unknown kind, metric or head; no logits of the next token; no contexts of
+            equal length for "resample".
+
+    >>> from heedful.models import GPT, GPTConfig
+    >>> model = GPT(GPTConfig(vocabulary=9, context_length=8, width=12, layers=2, heads=3)).eval()
+    >>> result = ablate(model, [{"ids": torch.tensor([[1, 2, 3]])}], groups={"first": ["0.*"]})
+    >>> len(result["heads"]), result["groups"][0]["name"], result["proofs"]
+    (6, 'first', {'proved': 7})
+    """
+    passes = [c if isinstance(c, Context) else Context(c, i) for i, c in enumerate(contexts)]
+    ablation = Ablation(model, passes, metric, kind, groups or {}, first_order, seed)
+    return ablation.result(e for i in range(len(ablation.contexts)) for e in ablation.effects(i))
+
+
+class Ablation:
+    """The work of `ablate`, by contexts; with its arguments.
+
+    heads: the module, layer and number of each head, by "module:number".
+    """
+
+    def __init__(
+        self, model: nn.Module, contexts: Sequence[Context], metric: str | Callable[..., Any],
+        kind: str, groups: Mapping[str, Sequence[str]], first_order: bool, seed: int,
+    ) -> None:  # fmt: skip
+        if kind not in KINDS or (isinstance(metric, str) and metric not in METRICS):
+            expected = f"{', '.join(KINDS)}; {', '.join(METRICS)} or a function"
+            raise ArgumentError(f"kind={kind!r}, metric={metric!r}", expected=expected)
+        self.model, self.kind, self.first_order = model, kind, first_order
+        self.metric = METRICS[metric] if isinstance(metric, str) else metric
+        self.contexts = with_others(contexts, seed) if kind == "resample" else [*contexts]
+        if not self.contexts:
+            expected = f"one or more{', with another of equal length' * (kind == 'resample')}"
+            raise ArgumentError("no context", expected=expected)
+        recording = self._recorded(self.contexts[0].inputs)
+        used = self.contexts[0].metric or self.metric
+        is_ours = getattr(used, "func", used).__module__ == metrics.__name__
+        if is_ours and not any(call.kind == "causal" for call in recording):
+            raise metrics.no_logits(f"a {type(model).__name__}")
+        if first_order and used is metrics.kl:
+            raise ArgumentError("first order of kl", expected="a metric whose gradient is not 0")
+        self.heads: dict[str, dict[str, Any]] = {
+            f"{call.name}:{head}": {"module": call.name, "layer": call.layer, "head": head}
+            for call in recording
+            for head in call.heads
+        }
+        self.names = list(dict.fromkeys(call.name for call in recording))
+        self.groups = {name: self._parts(name, texts) for name, texts in groups.items()}
+        exact = evenly_spaced(len(self.heads), SAMPLED if first_order else len(self.heads))
+        self.items = {[*self.heads][i]: [([*self.heads][i], None)] for i in exact} | {
+            f"group {name}": parts for name, parts in self.groups.items()
+        }
+        self._blocks = Blocks(model, self.names)
+
+    def _parts(self, name: str, texts: Sequence[str]) -> list[tuple[str, Any]]:
+        """Return the heads of a group, each with None or the positions of its hidden edges."""
+        parts: dict[tuple[str, Any], None] = {}
+        for text in texts:
+            match = PART.fullmatch(text.strip())
+            layer, head, *edges = match.groups() if match else ("", "", None)
+            chosen = {
+                (item, tuple(edges) if edges[0] else None): None
+                for item, place in self.heads.items()
+                if layer in ("*", str(place["layer"])) and head in ("*", str(place["head"]))
+            }
+            if not chosen:
+                labels = [f"{place['layer']}.{place['head']}" for place in self.heads.values()]
+                raise ArgumentError(
+                    f"{text!r} in the group {name!r}",
+                    expected=f"heads from {labels[0]} to {labels[-1]}, such as 2.*, or edges such "
+                    "as 0.1@-1:0-3",
+                )
+            parts |= chosen
+        return [*parts]
+
+    def effects(self, number: int, done: Collection[str] = ()) -> Iterator[Effect]:
+        """Yield the effect of each item that is not `done`, in the context with this number."""
+        context = self.contexts[number]
+        with torch.no_grad():
+            with self._blocks.recorded():
+                unchanged = self._run(context.inputs)
+            plain = float(self._metric(context, unchanged, unchanged))
+        yield Effect(number, "plain", plain)
+        if self.first_order:
+            yield from self._estimates(number, unchanged)
+        other = self._recorded(context.other) if self.kind == "resample" else None
+        can_skip = self._can_skip(context, unchanged, plain)
+        for item, parts in self.items.items():
+            if item not in done:
+                changes = self._changes(parts, other)
+                value, proof = self._changed(context, unchanged, changes, can_skip)
+                yield Effect(number, item, value - plain, proof)
+
+    def _run(self, inputs: Mapping[str, Any]) -> Any:
+        has_cache = "use_cache" in inspect.signature(self.model.forward).parameters
+        return self.model(**({"use_cache": False} if has_cache else {}) | {**inputs})
+
+    @torch.no_grad()
+    def _recorded(self, inputs: Any) -> Recording:
+        with record(self.model, values=True) as recording:
+            self._run(inputs)
+        return recording
+
+    def _metric(self, context: Context, output: Any, unchanged: Any) -> Any:
+        return (context.metric or self.metric)(output, context.inputs, unchanged)
+
+    @torch.no_grad()
+    def _can_skip(self, context: Context, unchanged: Any, plain: float) -> bool:
+        """Whether the metric stays equal if all blocks below the last attention are skipped."""
+        try:
+            with self._blocks.skipped(self.names[-1:]):
+                return plain == self._metric(context, self._run(context.inputs), unchanged)
+        except Exception:  # a block needs more of an earlier one than its output
+            return False
+
+    @torch.no_grad()
+    def _changed(
+        self, context: Context, unchanged: Any, changes: dict[str, list[Change]], can_skip: bool
+    ) -> tuple[float, str]:
+        """Return the metric of a pass with changes of modules, and the worst proof."""
+        named = {name or type(self.model).__name__: items for name, items in changes.items()}
+        with self._blocks.skipped(changes if can_skip else ()), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # refuted changes are counted
+            with intervene(self.model, named) as changed:
+                output = self._run(context.inputs)
+        proofs = {line.proof for line in changed.report()}
+        worst = next(word for word in ("refuted", "unproved", "proved") if word in proofs)
+        return float(self._metric(context, output, unchanged)), worst
+
+    def _changes(self, parts: list[tuple[str, Any]], other: Any) -> dict[str, list[Change]]:
+        """Return the changes of each module that take away these heads and edges."""
+        heads: dict[Any, list[int]] = defaultdict(list)
+        changes: dict[str, list[Change]] = defaultdict(list)
+        for item, edges in parts:
+            heads[self.heads[item]["module"], edges].append(self.heads[item]["head"])
+        for (name, edges), numbers in heads.items():
+            if edges:
+                queries, keys = map(_positions, edges)
+                new = change.block(queries, keys, numbers)
+            elif self.kind == "mean":
+                new = change.mean(numbers, of=self._means[name][numbers])
+            elif self.kind == "resample":
+                new = change.output_from(other, numbers)
+            else:
+                new = change.zero(numbers)
+            changes[name].append(new)
+        return changes
+
+    @functools.cached_property
+    def _means(self) -> dict[str, Tensor]:
+        """The mean output of the heads of each module over all contexts, (H, v)."""
+        sums, counts = dict[str, Any](), Counter[str]()
+        for context in self.contexts:
+            for call in self._calls(context.inputs):
+                sums[call.name] = sums.get(call.name, 0) + call.output.double().sum((0, 2))
+                counts[call.name] += len(call.output) * call.shape[2]
+        return {name: total / counts[name] for name, total in sums.items()}
+
+    @torch.no_grad()
+    def _calls(self, inputs: Any) -> list[HeadCall]:
+        return observed(self.model, self.names, lambda: self._run(inputs), [])[1]
+
+    def _estimates(self, number: int, unchanged: Any) -> Iterator[Effect]:
+        """Yield first-order estimates of the effects of all heads in a context."""
+        context, probes, totals = self.contexts[number], list[Tensor](), Counter[str]()
+        with torch.enable_grad():
+            run = functools.partial(self._run, context.inputs)
+            output, calls = observed(self.model, self.names, run, probes)
+            metric = self._metric(context, output, unchanged)
+        gradients = torch.autograd.grad(metric, probes, allow_unused=True, materialize_grads=True)
+        if self.kind == "resample":
+            others: Sequence[Any] = self._calls(context.other)
+        elif self.kind == "mean":
+            others = [self._means[call.name][:, None].to(call.output) for call in calls]
+        else:
+            others = [torch.zeros_like(call.output) for call in calls]
+        for call, gradient, other in zip(calls, gradients, others, strict=True):
+            for name, numbers in estimates(call, gradient, other).items():
+                for head, estimate in zip(call.heads, numbers.tolist(), strict=True):
+                    totals[f"{name} {call.name}:{head}"] += estimate
+        yield from (Effect(number, item, total) for item, total in totals.items())
+
+    def result(self, effects: Iterable[Effect]) -> dict[str, Any]:
+        """Return the means over contexts with their errors, as `ablate` does."""
+        unique = {(effect.item, effect.context): effect for effect in effects}
+        values: dict[str, dict[int, float]] = defaultdict(dict)
+        for effect in unique.values():
+            values[effect.item][effect.context] = effect.delta
+        deltas = {item: sum(numbers.values()) / len(numbers) for item, numbers in values.items()}
+        heads: list[dict[str, Any]] = [
+            place | {
+                "delta": deltas.get(item), "error": self._error(values[item]),
+                "first_order": deltas.get(f"first_order {item}"),
+            } | {name: deltas[f"{name} {item}"] for name in ("query", "key")
+                 if f"{name} {item}" in deltas}
+            for item, place in self.heads.items()
+        ]  # fmt: skip
+        groups = []
+        for name, parts in self.groups.items():
+            parts_deltas: Any = [None if edges else deltas.get(item) for item, edges in parts]
+            numbers = {
+                "delta": deltas[f"group {name}"],
+                "error": self._error(values[f"group {name}"]),
+            }
+            total = None if None in parts_deltas else sum(parts_deltas)
+            groups.append({"name": name} | numbers | {"sum": total})
+        pairs = [(h["delta"], h["first_order"]) for h in heads]
+        return {
+            "contexts": len(self.contexts),
+            "plain": deltas["plain"],
+            "heads": heads,
+            "groups": groups,
+            "proofs": dict(Counter(e.proof for e in unique.values() if e.proof)),
+            "correlation": rank_correlation([pair for pair in pairs if None not in pair]),
+        }
+
+    def _error(self, deltas: dict[int, float]) -> float | None:
+        """Return the standard error of the mean over contexts, with texts as clusters."""
+        mean, residuals = sum(deltas.values()) / max(1, len(deltas)), defaultdict[int, float](float)
+        for number, delta in deltas.items():
+            residuals[self.contexts[number].text] += delta - mean
+        T, squares = len(residuals), sum(residual**2 for residual in residuals.values())
+        return None if T < 2 else math.sqrt(squares * T / (T - 1)) / len(deltas)
+
+
+def with_others(contexts: Sequence[Context], seed: int) -> list[Context]:
+    """Draw another context of the same shapes for each; leave out contexts that have none."""
+    pools, result = defaultdict(list), []
+    shapes = [str([getattr(x, "shape", x) for x in c.inputs.values()]) for c in contexts]
+    for shape, context in zip(shapes, contexts, strict=True):
+        pools[shape].append(context)
+    for number, (shape, context) in enumerate(zip(shapes, contexts, strict=True)):
+        others = [other.inputs for other in pools[shape] if other is not context]
+        drawn = random.Random(f"{seed} {number}").choice(others) if others else None
+        if context.other or drawn:
+            result.append(context._replace(other=context.other or drawn))
+    return result
+
+
+def _positions(text: str) -> int | slice:
+    """Return the positions "*", "-1" or "0-3" (with both ends) as a number or a slice."""
+    if "-" not in text[1:]:
+        return slice(None) if text == "*" else int(text)
+    first, last = map(int, text.split("-"))
+    return slice(first, last + 1)
+
+
+def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Return Spearman's correlation; None if it is undefined.
+
+    >>> rank_correlation([(1.0, 2.0), (2.0, 30.0), (3.0, 9.0)])
+    0.5
+    """
+    columns = torch.tensor(pairs, dtype=torch.float64).reshape(-1, 2).T[:, :, None]
+    ranks = (columns > columns.mT).sum(-1) + (columns == columns.mT).sum(-1) / 2
+    correlation = float(torch.corrcoef(ranks.double())[0, 1]) if len(pairs) > 1 else math.nan
+    return None if math.isnan(correlation) else round(correlation, 6)

@@ -1,0 +1,390 @@
+"""`heedful.ablate` against hooks on the output projection, in full passes."""
+
+import math
+from collections import Counter
+from contextlib import contextmanager, suppress
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import heedful
+from heedful.errors import ArgumentError
+from heedful.interventions import Context
+from heedful.interventions.ablation import Ablation, rank_correlation
+from heedful.interventions.skipping import Blocks
+from heedful.models import GPT, Bert, BertConfig, GPTConfig
+
+L, H, d = 3, 4, 6
+IDS = [
+    torch.tensor([row]) for row in ([1, 5, 2, 7, 5], [3, 3, 8, 0, 6], [4, 1, 4], [2, 9, 9, 1, 0])
+]
+CONTEXTS = [Context({"ids": ids}, text) for ids, text in zip(IDS, (0, 0, 1, 2), strict=True)]
+NAMES = [(layer, head) for layer in range(L) for head in range(H)]
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(5)
+    config = GPTConfig(vocabulary=10, context_length=8, width=H * d, layers=L, heads=H)
+    model = GPT(config).eval()
+    for parameter in model.parameters():  # weights that make heads matter
+        nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+@contextmanager
+def replaced(model, change):
+    """Let `change(layer, z)` edit the input z (B, N, H, d) of each output projection."""
+    handles = [
+        block.attend.output.register_forward_pre_hook(
+            lambda _, x, layer=layer: change(layer, x[0].unflatten(-1, (H, d)).clone()).flatten(2)
+        )
+        for layer, block in enumerate(model.blocks)
+    ]
+    with torch.no_grad():
+        yield
+    for handle in handles:
+        handle.remove()
+
+
+def outputs(model, ids):
+    """The output z (B, N, H, d) of the heads of each layer."""
+    z = []
+    with replaced(model, lambda layer, x: z.append(x) or x):
+        model(ids)
+    return z
+
+
+def loss(logits, ids):
+    return float(-logits[0, :-1].double().log_softmax(-1).gather(1, ids[0, 1:, None]).mean())
+
+
+def without(model, ids, heads, new=lambda layer: 0.0):
+    """The loss when the output of the heads {(layer, head)} is new(layer)[..., head, :]."""
+
+    def change(layer, z):
+        for head in (h for at, h in heads if at == layer):
+            value = new(layer)
+            z[:, :, head] = value[:, :, head] if isinstance(value, torch.Tensor) else value
+        return z
+
+    with replaced(model, change):
+        return loss(model(ids).logits, ids)
+
+
+def replacement(model, kind, number):
+    """What heads give instead, by layer; with "resample", contexts are paired in a known way."""
+    if kind == "zero":
+        return lambda layer: 0.0
+    if kind == "resample":
+        other = outputs(model, IDS[{0: 1, 1: 3, 3: 0}[number]])
+        return lambda layer: other[layer]
+    every = [outputs(model, ids) for ids in IDS]
+    return lambda layer: torch.cat([z[layer] for z in every], 1).mean(1, keepdim=True)
+
+
+@pytest.mark.parametrize("kind", ["zero", "mean", "resample"])
+def test_every_delta_equals_full_passes_with_edited_inputs_of_the_projection(model, kind):
+    contexts, numbers = CONTEXTS, range(4)
+    if kind == "resample":
+        numbers = (0, 1, 3)
+        pairs = {0: 1, 1: 3, 3: 0}
+        contexts = [CONTEXTS[i]._replace(other={"ids": IDS[pairs[i]]}) for i in numbers]
+    groups = {"plain": ["0.1", "2.*"], "layer": ["1.*"]}
+    result = heedful.ablate(model, contexts, kind=kind, groups=groups)
+    plain = {i: without(model, IDS[i], []) for i in numbers}
+    assert result["plain"] == pytest.approx(sum(plain.values()) / len(plain), abs=1e-6)
+    chosen = [{name} for name in NAMES]
+    chosen += [{(0, 1), *((2, h) for h in range(H))}, {(1, h) for h in range(H)}]
+    rows = [*result["heads"], *result["groups"]]
+    assert [(row["layer"], row["head"]) for row in result["heads"]] == NAMES
+    for heads, row in zip(chosen, rows, strict=True):
+        deltas = {
+            i: without(model, IDS[i], heads, replacement(model, kind, i)) - plain[i]
+            for i in numbers
+        }
+        mean = sum(deltas.values()) / len(deltas)
+        assert row["delta"] == pytest.approx(mean, abs=2e-6)
+        residuals = [deltas[0] + deltas[1] - 2 * mean]
+        residuals += [deltas[i] - mean for i in numbers if i > 1]
+        T = len(residuals)
+        error = math.sqrt(T / (T - 1) * sum(r * r for r in residuals)) / len(deltas)
+        assert row["error"] == pytest.approx(error, abs=2e-6)
+    for group, heads in zip(result["groups"], chosen[-2:], strict=True):
+        total = sum(row["delta"] for row in result["heads"] if (row["layer"], row["head"]) in heads)
+        assert group["sum"] == pytest.approx(total)
+    assert result["proofs"] == {"proved": (len(NAMES) + 2) * len(contexts)}
+
+
+def test_metrics_equal_their_definitions(model):
+    right, wrong = 3, 7
+
+    def difference(output, inputs, unchanged):
+        return output.logits[0, -1, wrong] - output.logits[0, -1, right]
+
+    from heedful.interventions import metrics
+
+    with torch.no_grad():
+        plain = model(IDS[0]).logits[0].double().log_softmax(-1)
+        with replaced(model, lambda layer, z: z * (layer != 1)):
+            new = model(IDS[0]).logits[0].double()
+    expected = {
+        "kl": (plain.exp() * (plain - new.log_softmax(-1))).sum(-1).mean(),
+        difference: new[-1, wrong] - new[-1, right] - (plain[-1, wrong] - plain[-1, right]),
+        metrics.loss: None,
+    }
+    for metric, value in expected.items():
+        result = heedful.ablate(model, [{"ids": IDS[0]}], metric=metric, groups={"g": ["1.*"]})
+        group = result["groups"][0]
+        assert group["error"] is None
+        if value is not None:
+            assert group["delta"] == pytest.approx(float(value), abs=1e-5)
+    assert heedful.ablate(model, [{"ids": IDS[0]}], metric="kl")["plain"] == 0.0
+
+
+class Attending(nn.Module):
+    """Heads whose attention is a kernel; the residual stream is (1, N, width)."""
+
+    def __init__(self, query, key, value, output):
+        super().__init__()
+        parts = {"query": query, "key": key, "value": value, "output": output}
+        for name, weights in parts.items():  # (H, width, d), and (H, d, width)
+            self.register_parameter(name, nn.Parameter(weights, requires_grad=False))
+
+    def forward(self, x):
+        q, k, v = (torch.einsum("bnw,hwd->bhnd", x, side) for side in
+                   (self.query, self.key, self.value))  # fmt: skip
+        z = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0)
+        return x + torch.einsum("bhnd,hdw->bnw", z, self.output)
+
+
+class Induction(nn.Module):
+    """Head 0.1 copies the previous token, and head 1.2 predicts the token that followed it."""
+
+    def __init__(self, V=11, N=24, heads=3):
+        super().__init__()
+        self.V, self.N, width = V, N, 3 * V + N  # token, token before, prediction, position
+        token, before, after, position = torch.eye(width).split([V, V, V, N])
+        random = torch.randn(2, 3, heads, width, V, generator=torch.Generator().manual_seed(1))
+        parts = []
+        for layer in range(2):  # idle heads attend and have values, and write nothing
+            q, k, v = (0.3 * part for part in random[layer])
+            parts.append([q, k, v, torch.zeros(heads, V, width)])
+        width_of_head = max(V, N)
+        parts = [[F.pad(p, (0, width_of_head - V)) for p in (q, k, v)] +
+                 [F.pad(o, (0, 0, 0, width_of_head - V))] for q, k, v, o in parts]  # fmt: skip
+        q, k, v, o = parts[0]
+        for side, rows, scale in ((q, position, 30.0), (k, position.roll(1, 0), 1.0)):
+            side[1] = 0
+            side[1, :, :N] = scale * rows.T
+        v[1], o[1] = 0, 0
+        v[1, :, :V], o[1, :V] = token.T, before
+        q, k, v, o = parts[1]
+        for side, rows, scale in ((q, token, 20.0), (k, before, 1.0)):
+            side[2] = 0
+            side[2, :, :V] = scale * rows.T
+        v[2], o[2] = 0, 0
+        v[2, :, :V], o[2, :V] = token.T, after
+        self.layers = nn.ModuleList(Attending(*part) for part in parts)
+
+    def forward(self, ids):
+        x = torch.cat([F.one_hot(ids, self.V), torch.zeros(1, len(ids[0]), 2 * self.V),
+                       torch.eye(self.N)[None, : len(ids[0])]], dim=-1)  # fmt: skip
+        for layer in self.layers:
+            x = layer(x.float())
+        return 4 * x[..., 2 * self.V : 3 * self.V]
+
+
+REPEATED = [{"ids": torch.tensor([3 * row])} for row in ([3, 7, 1, 9, 0, 5], [8, 2, 6, 4, 1])]
+
+
+@pytest.mark.parametrize("kind", ["zero", "mean"])
+def test_heads_built_for_induction_come_first_and_idle_heads_have_no_effect(kind):
+    result = heedful.ablate(Induction(), REPEATED, kind=kind)
+    deltas = {(row["layer"], row["head"]): row["delta"] for row in result["heads"]}
+    assert sorted(deltas, key=deltas.get)[-2:] in ([(0, 1), (1, 2)], [(1, 2), (0, 1)])
+    assert min(deltas[0, 1], deltas[1, 2]) > 1
+    idle = [delta for name, delta in deltas.items() if name not in ((0, 1), (1, 2))]
+    assert max(map(abs, idle)) < 1e-6
+
+
+def test_edges_equal_attention_with_these_pairs_masked():
+    model, ids = Induction(), REPEATED[0]["ids"]
+    result = heedful.ablate(model, REPEATED[:1], groups={"e": ["1.2@7-9:1-3"], "all": ["1.2@*:*"]})
+    q, k, v = None, None, None
+    with torch.no_grad():
+        x = torch.cat([F.one_hot(ids, 11), torch.zeros(1, 18, 22), torch.eye(24)[None, :18]], -1)
+        x = model.layers[0](x.float())
+        last = model.layers[1]
+        q, k, v = (torch.einsum("nw,wd->nd", x[0], getattr(last, name)[2])
+                   for name in ("query", "key", "value"))  # fmt: skip
+        mask = torch.ones(18, 18).tril().bool()
+        expected = {}
+        for name, hidden in {
+            "plain": [],
+            "e": [(n, m) for n in (7, 8, 9) for m in (1, 2, 3)],
+        }.items():
+            for n, m in hidden:
+                mask[n, m] = False
+            z = (q @ k.T).masked_fill(~mask, -torch.inf).softmax(-1) @ v
+            logits = 4 * (x[0] + z @ last.output[2])[None, :, 22:33]
+            expected[name] = loss(logits, ids)
+    edges, every = result["groups"]
+    assert edges["delta"] == pytest.approx(expected["e"] - expected["plain"], rel=1e-4)
+    assert edges["delta"] > 0.1
+    assert every["delta"] == pytest.approx(result["heads"][5]["delta"], rel=1e-4)
+    assert (edges["sum"], every["sum"]) == (None, None)
+
+
+def test_blocks_below_run_once_and_forward_is_restored_after_an_error(model):
+    ran = Counter()
+    handles = [
+        block.attend.register_forward_hook(lambda *_, i=i: ran.update([i]))
+        for i, block in enumerate(model.blocks)
+    ]
+    heedful.ablate(model, [{"ids": IDS[0]}])
+    for handle in handles:
+        handle.remove()
+    # the recorded pass, the plain one, and the last block in the check
+    assert ran == {0: 2 + H, 1: 2 + 2 * H, 2: 2 + 1 + 3 * H}
+    blocks = Blocks(model, [f"blocks.{i}.attend" for i in range(L)])
+    with blocks.recorded():
+        model(IDS[0])
+    with suppress(KeyboardInterrupt), blocks.skipped(["blocks.2.attend"]):
+        assert ["forward" in vars(block) for block in model.blocks] == [True, True, False]
+        raise KeyboardInterrupt
+    assert not any("forward" in vars(block) for block in model.blocks)
+
+
+class Sharing(nn.Module):
+    """A block that needs what the first block has stored in this pass."""
+
+    def __init__(self, attend, is_first):
+        super().__init__()
+        self.attend, self.is_first = attend, is_first
+
+    def forward(self, x):
+        if self.is_first:
+            self.state["x"] = x
+        return self.attend(x) + self.state.pop("x", 0 * x) * (1 - self.is_first)
+
+
+def test_blocks_that_need_more_than_outputs_are_not_skipped(monkeypatch):
+    model = Induction()
+    model.layers = nn.ModuleList(Sharing(layer, i == 0) for i, layer in enumerate(model.layers))
+    model.layers[0].state = model.layers[1].state = {}
+    skipping = heedful.ablate(model, REPEATED)
+    monkeypatch.setattr(Ablation, "_can_skip", lambda *_: False)
+    assert heedful.ablate(model, REPEATED) == skipping
+
+
+def linear(weights):
+    """A metric that is linear in the residual stream."""
+    return lambda output, inputs, unchanged: (output * weights).sum()
+
+
+class OneLayer(nn.Module):
+    def __init__(self, H=4, width=12):
+        super().__init__()
+        generator = torch.Generator().manual_seed(8)
+        parts = [torch.randn(H, width, d, generator=generator) for _ in range(3)]
+        parts.append(torch.randn(H, d, width, generator=generator))
+        self.layers = nn.ModuleList([Attending(*parts)])
+
+    def forward(self, x):
+        return self.layers[0](x)
+
+
+def test_first_order_is_exact_for_a_linear_metric():
+    generator = torch.Generator().manual_seed(2)
+    x, other, weights = (torch.randn(1, 6, 12, generator=generator) for _ in range(3))
+    model, context = OneLayer(), Context({"x": x}, other={"x": other})
+    for kind in ("zero", "mean", "resample"):
+        contexts = [context, Context({"x": other}, 1, {"x": x}, linear(3 * weights))]
+        result = heedful.ablate(
+            model, contexts, kind=kind, metric=linear(weights), first_order=True
+        )
+        for row in result["heads"]:
+            assert row["first_order"] == pytest.approx(row["delta"], rel=1e-4, abs=1e-4)
+        assert result["correlation"] == 1.0
+        assert ("query" in result["heads"][0]) == (kind == "resample")
+    result = heedful.ablate(
+        model, [context], kind="resample", metric=linear(weights), first_order=True
+    )
+    layer = model.layers[0]
+    q, k, v, q_other, k_other = (
+        torch.einsum("bnw,hwd->bhnd", inputs, side)
+        for inputs, side in ((x, layer.query), (x, layer.key), (x, layer.value),
+                             (other, layer.query), (other, layer.key))
+    )  # fmt: skip
+    mask = ~torch.ones(6, 6).tril().bool()
+
+    def value(q, k, head):
+        z = (q @ k.mT)[0, head].masked_fill(mask, -torch.inf).softmax(-1) @ v[0, head]
+        return float((z @ layer.output[head] * weights[0]).sum())
+
+    for head, row in enumerate(result["heads"]):
+        plain = value(q, k, head)
+        assert row["query"] == pytest.approx(value(q_other, k, head) - plain, rel=1e-3, abs=1e-3)
+        assert row["key"] == pytest.approx(value(q, k_other, head) - plain, rel=1e-3, abs=1e-3)
+
+
+def test_first_order_takes_only_a_sample_of_heads_away():
+    model = GPT(GPTConfig(vocabulary=10, context_length=8, width=32, layers=3, heads=16)).eval()
+    result = heedful.ablate(model, [{"ids": IDS[0]}], first_order=True, groups={"a": ["0.*"]})
+    exact = [row for row in result["heads"] if row["delta"] is not None]
+    assert len(exact) == 24
+    assert None not in [row["first_order"] for row in result["heads"]]
+    assert result["groups"][0]["sum"] is None
+    assert -1 <= result["correlation"] <= 1
+
+
+def test_rank_correlation_has_mean_ranks_for_ties():
+    assert rank_correlation([(0, 0), (0, 1), (5, 2)]) == pytest.approx(0.866025)  # SciPy's
+    assert rank_correlation([(0, 0), (0, 1)]) is None
+
+
+def test_resample_draws_contexts_of_equal_length(model):
+    ablations = [Ablation(model, CONTEXTS, "loss", "resample", {}, False, s) for s in range(9)]
+    for ablation in ablations:
+        assert [context.text for context in ablation.contexts] == [0, 0, 2]  # 3 tokens: alone
+        for context in ablation.contexts:
+            assert context.other["ids"].shape == context.inputs["ids"].shape
+            assert not torch.equal(context.other["ids"], context.inputs["ids"])
+    assert len({str(ablation.contexts[0].other) for ablation in ablations}) == 2
+
+
+def test_an_encoder_needs_a_function():
+    config = BertConfig(vocabulary=10, context_length=8, width=12, layers=2, heads=3)
+    model, contexts = Bert(config).eval(), [{"ids": IDS[0], "segments": 0 * IDS[0]}]
+    for metric in ("loss", "kl"):
+        with pytest.raises(ArgumentError, match=r"Bert without logits.*--metric FILE\.py:FUNCTION"):
+            heedful.ablate(model, contexts, metric=metric)
+
+    def distance(output, inputs, unchanged):
+        vectors = (part.hidden_states[-1].mean(1) for part in (output, unchanged))
+        return 1 - F.cosine_similarity(*vectors).mean()
+
+    result = heedful.ablate(model, contexts, metric=distance, groups={"all": ["*.*"]})
+    assert result["plain"] == pytest.approx(0, abs=1e-6)
+    assert result["groups"][0]["delta"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"groups": {"a": ["0.1", "3.0"]}}, "'3.0' in the group 'a'; expected heads from 0.0 to"),
+        ({"groups": {"a": ["0.4"]}}, "'0.4'"),
+        ({"groups": {"a": ["0.1@0"]}}, "'0.1@0'"),
+        ({"groups": {"a": ["0.1@0:9"]}}, "keys 9, which no pass had"),
+        ({"kind": "noise"}, "kind='noise'.*expected zero, mean, resample"),
+        ({"metric": "accuracy"}, "metric='accuracy'"),
+        ({"kind": "resample"}, "no context; .* another of equal length"),
+        ({"metric": "kl", "first_order": True}, "first order of kl"),
+    ],
+)
+def test_errors(options, words, model):
+    with pytest.raises(ArgumentError, match=words):
+        heedful.ablate(model, [{"ids": IDS[0]}, {"ids": IDS[2]}], **options)
