@@ -51,6 +51,7 @@ def check(page, model, smaller, ids, at):
             assert as_shown(match[1].lstrip("+"), float(change))
         rows = part.get_by_role("row").all_inner_texts()[1:]
         for row, pair in zip(rows, ordered, strict=True):  # the vocabulary has eight tokens
+            assert ("◂" in row) == bool(pair[0] == chances[at, ids[at + 1]])
             for text, chance in zip(re.findall(r"([<\d. ]+)\u00a0%", row), pair, strict=True):
                 assert "<" in text or as_shown(text, 100 * float(chance))
         assert "Change proved" in part.inner_text()
