@@ -296,7 +296,9 @@ function heat(context, entry, score, maximum, x, y, size, ink) {
     context.fillStyle = `rgb(${word & 255} ${(word >> 8) & 255} ${(word >> 16) & 255})`;
     context.fillRect(x, y, size, size);
   }
-  const text = value >= 9.95 && !isSigned ? value.toFixed(0) : scoreText(score, value);
+  const decimals = Math.max(0, 1 - Math.floor(Math.log10(maximum)));
+  const short = isSigned ? +value.toFixed(decimals) : value;
+  const text = value >= 9.95 && !isSigned ? value.toFixed(0) : scoreText(score, short);
   if (size < 26 || context.measureText(text).width > size) return;
   const isStrong = isSigned ? Math.abs(part - 0.5) > 0.3 : part > 0.45;
   context.fillStyle = isStrong ? ink("ground") : ink("text");

@@ -54,7 +54,7 @@ export function HeadsPane({ state, heads }) {
     <div class="knobs"><span class="quiet">colour by</span><${Choice} label="Colour heads by" options=${sameNames("picture", "kind", "score")} selected=${paint} choose=${setPaint} />${paint === "score" ? html`<${Scale} maximum=${maximum} isSigned=${score === DELTA} dark=${state.activeTheme.value === "dark"} />` : null}</div>
     <div class="knobs"><select aria-label="Score" value=${score} onChange=${changeScore}>${scoreNames(state.about).map((name) => html`<option value=${name}>${name}</option>`)}</select>
       <label><input type="checkbox" checked=${sorted} onChange=${() => setSorted(!sorted)} /> sort</label>
-      <label class="least" title=${`Hide heads with less ${score}`}><span aria-hidden="true">≥</span> <output>${scoreText(score, minimum)}</output><input type="range" aria-label=${`Minimum of ${score}`} min="0" max=${maximum} step=${maximum / 40} value=${minimum} onInput=${(/** @type {Event} */ e) => setMinimum(Number(value(e)))} /></label></div>
+      <label class="least" title=${`Hide heads with less ${score}`}><span aria-hidden="true">${score === DELTA ? "|Δ| " : ""}≥</span> <output>${scoreText(score, minimum).replace("+", "")}</output><input type="range" aria-label=${`Minimum of ${score}`} min="0" max=${maximum} step=${maximum / 40} value=${minimum} onInput=${(/** @type {Event} */ e) => setMinimum(Number(value(e)))} /></label></div>
     <${Kinds} state=${state} all=${all} kinds=${kinds} toggle=${toggle} />
     ${heads.progress < 1 ? html`<p class="quiet late" role="status">${Explained("Scores", "The scores are means over the queries. In long texts, they are first estimated from some queries.")} are being computed, ${Math.floor(heads.progress * 100)} %</p>` : null}
     ${view === "scatter" ? null : html`<${Grid} state=${state} heads=${heads} entries=${entries} layered=${layered} paint=${paint} score=${score} id=${`${id}-grid`} point=${(/** @type {HeadEntry | null} */ entry) => setPointed(entry ? [entry] : [])} />`}
@@ -83,7 +83,7 @@ function filtered(state, all, { score, sorted, minimum, kinds }) {
     entries = entries.filter(
       (entry) => kinds.includes(entry.kind) || (kinds.includes("★") && isStarred(entry, state)),
     );
-  if (minimum > 0) entries = entries.filter(({ values }) => values[score] >= minimum);
+  if (minimum > 0) entries = entries.filter(({ values }) => Math.abs(values[score]) >= minimum);
   const sortValue = (/** @type {HeadEntry} */ { values }) =>
     Number.isFinite(values[score]) ? values[score] : Number.NEGATIVE_INFINITY;
   return sorted ? [...entries].sort((a, b) => sortValue(b) - sortValue(a)) : entries;

@@ -93,10 +93,13 @@ function axis(entries, name, from, to) {
   const largest = scaleEnd(entries, name);
   const ten = 10 ** Math.floor(Math.log10(largest));
   const step = [0.2, 0.5, 1, 2].map((n) => n * ten).find((size) => largest / size <= 5) ?? ten;
-  const steps = (/** @type {number} */ score) => Math.ceil(score / step - 1e-9);
-  const [most, least] = [1, -1].map((sign) =>
-    Math.max(0, ...entries.map(({ values }) => steps(values[name] * sign) || 0)),
-  );
+  const steps = (/** @type {number} */ sign) =>
+    Math.max(
+      0,
+      ...entries.map(({ values }) => Math.ceil((values[name] * sign) / step - 1e-9) || 0),
+    );
+  const least = steps(-1);
+  const most = steps(1) || (least ? 0 : 1); // without any score, the axis has one step
   const ticks = Array.from(
     { length: most + least + 1 },
     (_, n) => +((n - least) * step).toPrecision(6),

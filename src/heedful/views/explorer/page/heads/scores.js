@@ -83,10 +83,11 @@ export class Heads {
     setTitles(state.about);
     addScores(state.about.words);
     const { ablation } = state.about;
-    const of = ablation && `${ablation.kind}, mean of ${plural(ablation.texts, "text")}`;
-    const definition = `how much worse the ${ablation?.metric} gets without the head (${of}); negative: it gets better`;
-    if (ablation)
-      addScores({ [DELTA]: { definition, source: `heedful ablate, ${ablation.model}` } });
+    if (ablation) {
+      const { model, metric, kind, texts } = ablation;
+      const definition = `how much worse the ${metric} gets without the head (${kind}, mean of ${plural(texts, "text")}); negative: it gets better`;
+      addScores({ [DELTA]: { definition, source: `heedful ablate, ${model}` } });
+    }
   }
 
   /** The answers about a call of the current text. @param {number} call */

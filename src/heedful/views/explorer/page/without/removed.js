@@ -4,7 +4,7 @@ import { liveAnswer } from "../request.js";
 
 /** @import { State } from "../state.js" */
 /** @import { CallAbout, LiveAnswer, Source } from "../types.js" */
-/** @typedef {{id: string, call: number, about: CallAbout, head: number, query?: number, key?: number}} Part of a head, or of a cell if it has a query */
+/** @typedef {{id: string, call: number, about: CallAbout, head: number, query?: number, key?: number}} Part a head, or a cell if it has a query */
 
 /** The id of the selected head or, with `cell`, of the selected cell of this head. @param {State} state @param {{query: number, key: number} | null} [cell] */
 export const idOf = ({ path, head }, cell) =>
@@ -27,9 +27,8 @@ export function removedParts(state) {
     const [call, head, query, key] = id.split(".").map(integer);
     const about = state.calls.value[call];
     const [, N, M] = about?.shape ?? [0, 0, 0];
-    const isCell = query !== undefined;
-    if (!about?.heads.includes(head) || (isCell && !(query < N && key < M))) return [];
-    return [{ id, call, about, head, ...(isCell ? { query, key } : {}) }];
+    if (!about?.heads.includes(head) || query >= N || key >= M) return [];
+    return [{ id, call, about, head, query, key }];
   });
 }
 
