@@ -64,10 +64,18 @@ class Muon(AdamW):
         super().__init__([{"momentum": momentum, **group} for group in groups], **defaults)
         self.processes, self.matmul_dtype = processes or Processes(), matmul_dtype
 
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Update each parameter by its gradient; `closure` is ignored."""
+        groups = self.param_groups
+        self.param_groups = [group for group in groups if "parts" not in group]
+        super().step()
+        self.param_groups = groups
+        for group in groups:
+            if "parts" in group:
+                self._step(group)
+
     def _step(self, group: dict[str, Any]) -> None:
-        if "parts" not in group:
-            super()._step(group)
-            return
         rows = dict(zip(group["params"], group["parts"], strict=True))
         trained = [parameter for parameter in rows if parameter.grad is not None]
         directions = [self._nesterov(parameter, group) for parameter in trained]
