@@ -11,7 +11,7 @@ import click
 
 from heedful.cli.options import check_model, json_option, opening_options, refuse
 from heedful.cli.output_paths import check_picture
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -248,10 +248,10 @@ def _show(vectors: WordVectors, answers: Answers, picture: Path | None, show_tab
 
 def _show_cosine(screen: Console, vectors: WordVectors, rows: list[int], similarity: float) -> None:
     """Print a cosine similarity as the dot product divided by the product of the norms."""
-    from heedful.views.number_format import products, visible
+    from heedful.views.number_format import products
     from heedful.views.terminal import facts
 
-    names = [visible(vectors.words[row]) for row in rows]
+    names = [printable(vectors.words[row]) for row in rows]
     a, b = vectors.table[rows].astype(float)
     dot, *norms = (f"{number:.5g}" for number in (a @ b, math.sqrt(a @ a), math.sqrt(b @ b)))
     labels = ["dot product", *(f"norm of {name}" for name in names), "cosine"]
@@ -265,9 +265,9 @@ def _show_cosine(screen: Console, vectors: WordVectors, rows: list[int], similar
 
 def _show_sum(screen: Console, vectors: WordVectors, rows: list[int], total: Tensor) -> None:
     """Print the vectors of the words of an analogy, and their sum b − a + c."""
-    from heedful.views.number_format import Labels, Matrix, visible
+    from heedful.views.number_format import Labels, Matrix
 
-    a, b, c = (visible(vectors.words[row]) for row in rows)
+    a, b, c = (printable(vectors.words[row]) for row in rows)
     table = [*(vectors.table[rows[i]].tolist() for i in (1, 0, 2)), total.tolist()]
     matrix = Matrix(
         (4, len(table[0])), Labels([b, f"- {a}", f"+ {c}", "= sum"]), Labels(()),
@@ -290,13 +290,12 @@ def _show_nearest(screen: Console, vectors: WordVectors, title: str, nearest: Ne
 
 def _show_table(screen: Console, vectors: WordVectors) -> None:
     """Print the similarities of at most `SMALL` words."""
-    from heedful.views.number_format import visible
     from heedful.views.terminal import fit, table
 
     if len(vectors.words) > SMALL:
         screen.print("\nCompare words with --similar, --between or --analogy; draw with --picture.")
         return
-    names = [visible(word) for word in vectors.words]
+    names = [printable(word) for word in vectors.words]
     numbers = (
         ["–" if math.isnan(value) else f"{value:.4f}" for value in line]
         for line in _similarities(vectors)

@@ -10,12 +10,12 @@ import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
+from heedful.errors import printable
 from heedful.explain import Explanation, Formula, Section, Stage
 from heedful.views.terminal import COLOURS, fit
 
 FULL, CORNERS = 16, 7  # maximum number of rows or columns shown in full; number shown otherwise
 LABEL, GAP = 12, 4  # cells of the longest label; cells between two matrices
-JOINERS = "\u200c\u200d"  # not isprintable() in Python, but Persian words and emoji contain them
 BLOCKS = " ▏▎▍▌▋▊▉█"
 NARROW = 60  # cells; below this width the label of a number has its own line
 POWERS = 20  # maximum number of terms computed of a softmax's sum
@@ -29,19 +29,7 @@ class Labels:
 
     def __call__(self, index: int) -> str:
         """Return the label of one row or column."""
-        return visible(self.names[index]) if self.names else str(index)
-
-
-def visible(token: str) -> str:
-    """Replace the control characters and invisible characters of a token by their code points.
-
-    >>> visible("step"), visible("a\\x1b[1mb"), visible("\\u202e")
-    ('step', 'a<1b>[1mb', '<202e>')
-    """
-    return "".join(
-        char if char.isprintable() or (char in JOINERS and len(token) > 1) else f"<{ord(char):x}>"
-        for char in token
-    )
+        return printable(self.names[index]) if self.names else str(index)
 
 
 def formatter(values: Iterable[float]) -> Callable[[float], str]:
@@ -232,8 +220,8 @@ class WorkedExample:
         row = walk.row if stage.rows == "tokens" else min(1, stage.shape[-2] - 1)
         column = self._first_column(stage, row) if column is None else column
         names = walk.labels(stage.columns)
-        name = visible(walk.labels(stage.rows)[row])
-        name += f" → {visible(names[column])}" if names else f", number {column}"
+        name = printable(walk.labels(stage.rows)[row])
+        name += f" → {printable(names[column])}" if names else f", number {column}"
         name = fit(name, min(cell_len(name), room // 2), left=True) + ": "
         number = float(stage.of_head(head, heads, [row], [column])[0, 0])
         total = f" = {formatter([number])(number)}"

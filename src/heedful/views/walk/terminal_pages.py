@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, printable
 from heedful.explain import Answer, Explanation, Section, Stage
 from heedful.views.model_summary import shape_text
 from heedful.views.number_format import (
@@ -28,7 +28,6 @@ from heedful.views.number_format import (
     bar,
     formatter,
     shade,
-    visible,
 )
 from heedful.views.terminal import fit, flow, table
 
@@ -91,7 +90,7 @@ class Page:
         self.write("heedful explain ", "bold", *parts, margin=0)
         chosen = {}
         if self.is_model or walk.query is not None:
-            chosen["--query"] = f"token {visible(walk.tokens[walk.row])} @{walk.row}"
+            chosen["--query"] = f"token {printable(walk.tokens[walk.row])} @{walk.row}"
         if walk.layers > 1:
             chosen["--layer"] = f"layer {walk.layer} of {walk.layers}"
         if walk.heads > 1:
@@ -107,7 +106,7 @@ class Page:
             if tokens:
                 self._print_head(name, f"{len(tokens):,}")
                 indices = _listed(len(tokens), self.most)
-                items = ("… " if i is None else f"{i} {visible(tokens[i])} " for i in indices)
+                items = ("… " if i is None else f"{i} {printable(tokens[i])} " for i in indices)
                 for line in flow(items, self.room).splitlines():
                     self._print_line(Text(line.rstrip(), "bold"))
 
@@ -146,13 +145,15 @@ class Page:
                     self._print_line(Text(f"     {fit('…', 8)}", "bold"))
                     continue
                 position, likely = answers[i]
-                token = fit(visible(walk.tokens[position]), 8)
-                words = (f"{visible(name)} {100 * share:.1f} %" for name, _, share in likely[:FEW])
+                token = fit(printable(walk.tokens[position]), 8)
+                words = (
+                    f"{printable(name)} {100 * share:.1f} %" for name, _, share in likely[:FEW]
+                )
                 text = (f"{position:>4} ", "dim"), (token, "bold"), "  ", "   ".join(words)
                 self._print_line(Text.assemble(*text))
             answers = answers[-1:] if self.most == MANY else ()
         for answer in answers:
-            token = visible(walk.tokens[answer.position])
+            token = printable(walk.tokens[answer.position])
             title = f"likeliest {walk.predicted} {token} @{answer.position}"
             self._print_head(title, f"{len(answer.likeliest)} of {len(walk.vocabulary):,}")
             labels = Labels([candidate.token for candidate in answer.likeliest])
@@ -188,7 +189,7 @@ class Page:
         walk = self.explanation
         tokens = walk.memory if stage.rows == "memory" else walk.tokens
         rows = [
-            ("", "…", "") if i is None else (i, visible(tokens[i]), int(stage.part([i], [0])))
+            ("", "…", "") if i is None else (i, printable(tokens[i]), int(stage.part([i], [0])))
             for i in _listed(len(tokens), self.most)
         ]
         columns = table(["position", "piece", "id"], rows, numbers=[0, 2])
