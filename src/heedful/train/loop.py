@@ -69,7 +69,8 @@ class Training:
         processes: Processes | None = None,
         device: torch.device | None = None,
     ) -> None:
-        self.directory, self.model, self.task, self.settings = directory, model, task, settings
+        self.directory, self.model, self.settings = directory, model, settings
+        self.task: Any = task
         self.processes = processes or Processes()
         self.device = device or next(model.parameters()).device
         self.matmul_dtype = choose_matmul_dtype(settings.precision, self.device)

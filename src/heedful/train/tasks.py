@@ -1,13 +1,14 @@
 """Training tasks: next-token prediction, masked words, and translation of pairs.
 
-A task draws training batches, reads a split in order, and computes the loss.
+A task draws training batches, reads a split in order, and computes the loss. A batch is a
+NamedTuple of tensors on the CPU; `train` and `validation` are the splits of the data, and
+`context_length` is N.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -27,38 +28,6 @@ SHORT_SHARE = 0.5
 SPECIAL_TOKENS = 2  # special tokens around a text: [CLS] and [SEP]
 
 
-class Task(ABC):
-    """The data of a training run, and the loss of a model on it.
-
-    A batch is a NamedTuple of tensors on the CPU. `train` and `validation` are the splits of the
-    data; `context_length` is N.
-    """
-
-    train: Any
-    validation: Any
-    context_length: int
-
-    @abstractmethod
-    def draw(self, batch: int, index: BatchIndex, rows: slice = ALL) -> Any:
-        """Draw `batch` sequences from the training split; return those in `rows`."""
-
-    def target_share(self, batch: int, index: BatchIndex, rows: slice) -> float:
-        """Return the share of the batch's targets that are in the given rows."""
-        return len(range(batch)[rows]) / batch
-
-    @abstractmethod
-    def in_order(self, data: Any, batch: int) -> Iterator[Any]:
-        """Yield a split in order, in batches of at most `batch` sequences."""
-
-    @abstractmethod
-    def target_count(self, batch: Any) -> int:
-        """Return the number of targets of a batch; the loss is the mean over these targets."""
-
-    @abstractmethod
-    def loss(self, model: nn.Module, batch: Any, smoothing: float) -> Tensor:
-        """Return the mean cross-entropy of the batch's targets, in nats per token."""
-
-
 class Windows(NamedTuple):
     """Windows of a text, and the next token of each position: (B, N) each."""
 
@@ -66,7 +35,7 @@ class Windows(NamedTuple):
     targets: Tensor
 
 
-class NextToken(Task):
+class NextToken:
     """Prediction of the next token of a text.
 
     Args:
@@ -86,6 +55,10 @@ class NextToken(Task):
         N, random = self.context_length, np.random.default_rng(index.key)
         firsts = window_starts(index, batch, len(self.train) - 1, N, random)[rows]
         return _windows(np.asarray(self.train)[firsts[:, None] + np.arange(N + 1)])
+
+    def target_share(self, batch: int, index: BatchIndex, rows: slice) -> float:
+        """Return the share of the batch's targets that are in the given rows: each has as many."""
+        return len(range(batch)[rows]) / batch
 
     def in_order(self, data: np.ndarray, batch: int) -> Iterator[Windows]:
         """Yield windows without overlap; the first tokens of a window have little context."""
@@ -119,7 +92,7 @@ class MaskedTexts(NamedTuple):
     targets: Tensor
 
 
-class MaskedWords(Task):
+class MaskedWords:
     """Prediction of masked tokens from the tokens on both sides.
 
     Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1, task 1. Their task 2, next-sentence
@@ -166,6 +139,10 @@ class MaskedWords(Task):
         firsts = window_starts(index, batch, len(self.train), piece_length, random)
         texts = np.asarray(self.train)[firsts[rows][:, None] + np.arange(length)]
         return self._masked(texts, random.random((batch, 3, length))[rows])
+
+    def target_share(self, batch: int, index: BatchIndex, rows: slice) -> float:
+        """Return the share of the batch's targets that are in the given rows: each has as many."""
+        return len(range(batch)[rows]) / batch
 
     def in_order(self, data: np.ndarray, batch: int) -> Iterator[MaskedTexts]:
         """Yield pieces without overlap; the masks are the same for every batch size."""
@@ -224,7 +201,7 @@ class PaddedPairs(NamedTuple):
     target_keep: Tensor
 
 
-class Translating(Task):
+class Translating:
     """Prediction of each target, token by token, from its source.
 
     Args:
@@ -283,6 +260,9 @@ class Translating(Task):
         inputs = targets.roll(1, dims=1)
         inputs[:, 0] = self.begin
         return PaddedPairs(source, inputs, targets, source_keep, target_keep)
+
+
+Task: TypeAlias = NextToken | MaskedWords | Translating
 
 
 def padded(rows: list[np.ndarray]) -> tuple[Tensor, Tensor]:
