@@ -214,29 +214,24 @@ def _matching_files(folder: Path, include: str) -> Iterator[Path]:
 
 def _decode(path: str) -> Iterator[str]:
     """Yield the text of a file in non-empty blocks, without a byte-order mark."""
-    offset = 0
-
-    def blocks(file: BinaryIO) -> Iterator[bytes]:
-        nonlocal offset
-        while True:
+    decoder, offset, block = codecs.getincrementaldecoder("utf-8-sig")(), 0, b"-"
+    with _open(path) as file:
+        while block:
             with _os_errors(path):
                 block = file.read(_BLOCK)
-            if not block:
-                return
             if b"\0" in block:
                 cause = "a binary file, or a text in UTF-16"
                 raise _not_text_error(path, "a zero byte", offset + block.index(b"\0"), cause)
             offset += len(block)
-            yield block
-
-    with _open(path) as file:
-        try:
-            yield from codecs.iterdecode(blocks(file), "utf-8-sig")
-        except UnicodeDecodeError as error:
-            byte = f"the byte 0x{error.object[error.start]:02x}"
-            cause = "another encoding, such as Latin-1, or a truncated file"
-            position = offset - len(error.object) + error.start  # error.object ends at `offset`
-            raise _not_text_error(path, byte, position, cause) from None
+            try:
+                text = decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                byte = f"the byte 0x{error.object[error.start]:02x}"
+                cause = "another encoding, such as Latin-1, or a truncated file"
+                position = offset - len(error.object) + error.start  # error.object ends at `offset`
+                raise _not_text_error(path, byte, position, cause) from None
+            if text:
+                yield text
 
 
 @contextmanager
