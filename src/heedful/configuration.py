@@ -82,7 +82,9 @@ class Configuration:
         for name in values:
             if name not in names:
                 raise ArgumentError(
-                    f"unknown setting {name!r}", expected=nearest(name, names), cause="a typo"
+                    f"unknown setting {name!r}",
+                    expected=nearest(name, names),
+                    cause="a typo, or a setting of another section or kind of model",
                 )
         for field in dataclasses.fields(cls):
             if field.default is dataclasses.MISSING and field.name not in values:

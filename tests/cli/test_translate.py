@@ -56,7 +56,7 @@ def test_training_on_pairs_prints_its_plan_and_resumes(cli, tsv, tmp_path):
     again = ("train", "--out", out, "--resume")
     refused(cli(*again, "--pairs", "dates"), "other files (dates)")
     refused(cli(*again, "--decoder-layers", "3"), "decoder_layers = 3")
-    refused(cli(*again, "--qk-norm"), "unknown setting 'qk_norm' in [model]")
+    refused(cli(*again, "--qk-norm"), "unknown setting 'qk_norm'")
     refused(cli("train", "--pairs", tsv, "--out", out, *SMALL), "already holds a run")
 
 

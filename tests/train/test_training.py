@@ -214,8 +214,8 @@ def test_presets_and_files_of_settings(tmp_path):
     assert (changed.model.width, changed.train.steps) == (32, 9)
     for content, words in [
         ("steps = 3", "outside a section"),
-        ("[model]\nwidht = 3", r"^unknown setting 'widht' in \[model\]; expected width"),
-        ("[model]\nsteps = 5", r"unknown setting 'steps' in \[model\]; .* kind of model$"),
+        ("[model]\nwidht = 3", r"^unknown setting 'widht'; expected width"),
+        ("[model]\nsteps = 5", r"unknown setting 'steps'; .* kind of model$"),
         ("[modell]\nwidth = 3", r"unknown section \[modell\]"),
         ("[model", "cannot read settings"),
     ]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from heedful.configuration import Configuration, nearest, setting
+from heedful.configuration import Configuration, setting
 from heedful.errors import ArgumentError
 from heedful.files import read_small
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
@@ -180,14 +180,6 @@ class Recipe(NamedTuple):
                 raise ArgumentError(
                     f"unknown section [{section}]", expected=", ".join(self._fields)
                 )
-            names = [field.name for field in dataclasses.fields(getattr(self, section))]
-            for name in changes[section]:
-                if name not in names:
-                    raise ArgumentError(
-                        f"unknown setting {name!r} in [{section}]",
-                        expected=nearest(name, names),
-                        cause="a typo, or a setting of another section or kind of model",
-                    )
         return Recipe(
             self.text.changed(changes.get("text", {})),
             self.model.changed(changes.get("model", {})),
