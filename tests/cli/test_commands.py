@@ -376,10 +376,8 @@ WRONG_USAGE = {
     "embed --keep-given": "--analogy",
     "train --out a --window 0": "--window",
     "train --out a --dropout 2": "0.9",
-    "train --out a --learning-rate nan": "--learning-rate",
     f"train --out a --window {10**400}": "9223372036854775807",
     f"generate a b --seed {10**30}": "--seed",
-    "generate a b --temperature inf": "--temperature",
     f"translate a b --beams {10**9}": "10000",
     "tokenize": "--file",
 }
@@ -388,6 +386,10 @@ WRONG_USAGE = {
 @pytest.mark.parametrize("typed", WRONG_USAGE)
 def test_wrong_usage_is_one_line_and_status_2(typed, cli):
     misused(cli(*typed.split()), WRONG_USAGE[typed], "--help\n")
+
+
+def test_a_number_that_is_not_finite_is_refused(cli):
+    refused(cli(*"train --out a --learning-rate nan".split()), "learning_rate = nan", "finite")
 
 
 def test_a_traceback_only_with_debug(cli, tmp_path):

@@ -12,30 +12,18 @@ from typing import Any
 
 import click
 
-from heedful.configuration import Configuration, allowed_types, expectation, nested_type
+from heedful.configuration import MAX_INT64, Configuration, allowed_types, nested_type
 
 MAX_COUNT = 10_000  # largest value of options that count, such as --samples
 Decorator = Callable[[Callable], Callable]
 
 
 class SettingOption(click.Option):
-    """An option generated from a configuration's field; --help lists it under `section`.
+    """An option generated from a configuration's field; --help lists it under `section`."""
 
-    A value that is invalid for the field is reported as wrong usage.
-    """
-
-    def __init__(self, *names: str, field: dataclasses.Field, section: str, **rest: Any) -> None:
-        super().__init__([*names, field.name], default=None, **rest)
-        self.field, self.section = field, section
-
-    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """Return the value, converted to the option's type and checked against its field."""
-        cast = super().type_cast_value(ctx, value)
-        expected = None if cast is None else expectation(self.field, cast)
-        if expected:
-            sentence = self.field.metadata["sentence"]
-            raise click.UsageError(f"{self.opts[0]} {value}; expected {expected}; {sentence}", ctx)
-        return cast
+    def __init__(self, *names: str, section: str, **rest: Any) -> None:
+        super().__init__(names, default=None, **rest)
+        self.section = section
 
 
 class SectionedCommand(click.Command):
@@ -81,12 +69,14 @@ def _option(section: str, field: dataclasses.Field, hint: Any, default: Any) -> 
     if default is not None:
         help += f" [{str(default).lower() if kind is bool else default}]"
     if kind is bool:
-        return SettingOption(f"--{name}/--no-{name}", field=field, section=section, help=help)
-    choices = field.metadata["choices"]
+        return SettingOption(f"--{name}/--no-{name}", field.name, section=section, help=help)
+    low, high, choices = (field.metadata[key] for key in ("low", "high", "choices"))
+    largest = MAX_INT64 if high is None else high
+    ranges = {int: click.IntRange(low, largest), float: click.FloatRange(low, high), str: str}
     metavar = "|".join(choices) or {int: "N", float: "X", str: "TEXT"}[kind]
-    type_ = click.Choice(choices) if choices else kind
+    type_ = click.Choice(choices) if choices else ranges[kind]
     return SettingOption(
-        f"--{name}", field=field, section=section, type=type_, help=help, metavar=metavar
+        f"--{name}", field.name, section=section, type=type_, help=help, metavar=metavar
     )
 
 
