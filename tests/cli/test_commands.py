@@ -389,7 +389,7 @@ def test_wrong_usage_is_one_line_and_status_2(typed, cli):
 
 
 def test_a_number_that_is_not_finite_is_refused(cli):
-    refused(cli(*"train --out a --learning-rate nan".split()), "learning_rate = nan", "finite")
+    refused(cli("train", "--out", "a", "--learning-rate", "nan"), "learning_rate = nan", "finite")
 
 
 def test_a_traceback_only_with_debug(cli, tmp_path):

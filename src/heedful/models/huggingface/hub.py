@@ -52,7 +52,6 @@ def model_directory(
             )
         if not (path / "config.json").exists() and (models := _models_in(path)):
             raise RunError(f"{path} is a folder of models", expected=f"one of them: {models}")
-        _check_regular(path)
         return path
     name = path.as_posix()
     if path.is_file():
@@ -77,15 +76,6 @@ def _models_in(folder: Path) -> str:
     """Return the paths of the models in a folder, at most 10, separated by commas."""
     paths = (path.parent for path in sorted(folder.glob("*/config.json")))
     return ", ".join(map(str, itertools.islice(paths, 10)))
-
-
-def _check_regular(directory: Path) -> None:
-    """Raise a `RunError` for a pipe or a device, which might be read without an end."""
-    for path in directory.iterdir():
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise RunError(
-                f"{path} is a pipe or a device", expected="a model's directory with regular files"
-            )
 
 
 def _weights(name: str) -> tuple[str, ...]:
