@@ -92,7 +92,7 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
     plan = new_plan(out, (), recipe, preset="quick")
     with terminal.report_lost_output(out), lock_run(out):
         _check_replaceable(out)
-        prepared = terminal.prepare(replace, plan, screen)
+        prepared = terminal.prepare(replace, plan)
         training = open_training(plan, prepared)
         screen.print(facts(terminal.describe(plan, prepared, training)), "")
         ended = terminal.train(plan, training, screen)

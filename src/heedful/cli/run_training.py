@@ -26,21 +26,17 @@ HANGUP = getattr(signal, "SIGHUP", None)  # None on Windows
 SEARCHED = 4096  # tokens of the validation split from which a sample text is chosen
 
 
-def prepare(make: Callable[..., Prepared], plan: Plan, console: Console) -> Prepared:
+def prepare(make: Callable[..., Prepared], plan: Plan) -> Prepared:
     """Call `make` (`begin`, `replace` or `prepare_run`) on the plan, with a progress bar."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+    from heedful.views.progress import progress_bar
 
-    bar = Progress(
-        TextColumn("[dim]tokenizing[/]"),
-        BarColumn(bar_width=28),
-        DownloadColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with bar, notices():  # no warnings: skipped files were reported when the run was planned
-        task = bar.add_task("", total=None)
-        return make(plan, lambda size, total: bar.update(task, completed=size, total=total))
+    def report(size: int, total: int | None) -> None:
+        if total:  # the size of standard input is unknown
+            set_share(size / total)
+
+    # no warnings: skipped files were reported when the run was planned
+    with progress_bar("tokenizing") as set_share, notices():
+        return make(plan, report)
 
 
 def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[str, str]]:

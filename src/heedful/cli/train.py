@@ -176,10 +176,9 @@ def run(prepare_name: str, plan: Plan, processes: Processes, resume: bool = Fals
     from heedful.train import run as train_run
     from heedful.views.terminal import console
 
-    screen = console()
-    prepared = terminal.prepare(getattr(train_run, prepare_name), plan, screen)
+    prepared = terminal.prepare(getattr(train_run, prepare_name), plan)
     processes.publish((plan.to_dict(), str(plan.directory), resume))
-    return _train(plan, lambda: prepared, processes, resume, screen)
+    return _train(plan, lambda: prepared, processes, resume, console())
 
 
 def join(processes: Processes) -> int:
