@@ -18,7 +18,6 @@ from heedful.errors import HeedfulError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
     from heedful.train import Ended, Plan, Prepared, Training
     from heedful.views.training_curve import Losses
 
@@ -43,81 +42,58 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
     """Return the names and values that describe a run: text, tokens, model, device and so on."""
     from rich.filesize import decimal
 
+    from heedful.models import Seq2SeqConfig
     from heedful.text import LICENCE, TITLE
     from heedful.train.memory_estimate import memory
     from heedful.train.metrics import MAX_AVERAGED
+    from heedful.train.run_files import WATCHED
     from heedful.views.terminal import count, plural
 
-    tokens, config = prepared.tokens, prepared.config
+    tokens, config, settings = prepared.tokens, prepared.config, training.settings
+    tokenizer, processes, watch = prepared.tokenizer, training.processes, training.watch
+    kind = getattr(tokenizer, "name", tokenizer.kind)
     parameters = sum(parameter.numel() for parameter in training.parameters)
-    needed = memory(config, plan.recipe.train, training.processes.size)
-    suffix = "" if training.processes.is_single else " in each process"
-    licence = [("", LICENCE)] if plan.title == TITLE else []
+    blocks = plural(config.layers, "block")
+    if isinstance(config, Seq2SeqConfig):
+        blocks = f"{config.layers} + {config.decoder_layers or config.layers} blocks"
+    needed = decimal(memory(config, settings, processes.size))
     dtype = str(training.matmul_dtype).removeprefix("torch.")
-    smoothing = plan.recipe.train.label_smoothing  # validation has none
+    smoothing = settings.label_smoothing  # validation has none
     smoothed = f", with labels smoothed by {smoothing:g}" if smoothing else ""
-    kind = getattr(prepared.tokenizer, "name", prepared.tokenizer.kind)
-    return [
+    several, suffix, watched = "", "", ""
+    if not processes.is_single:
+        part, copy = "rows of all weights (FSDP2)", "a copy of the model (DDP)"
+        model, suffix = part if training.runner.is_sharded else copy, " in each process"
+        share = f"its share of {settings.batch:,} sequences"
+        several = f"{processes.size:,}, each with {model} and {share}"
+    if watch is not None:
+        omitted = f" ({watch.left_out:,} more are left out)" if watch.left_out else ""
+        places = f"{watch.ids.shape[1]:,} tokens{omitted} at {len(watch.steps):,} steps"
+        watched = f"{places}; recordings in {plan.directory / WATCHED}"
+    values = [
         ("text", plan.title),
-        *licence,
+        ("", LICENCE if plan.title == TITLE else ""),
         (
             "pairs" if plan.recipe.on_pairs else "tokens",
             f"{len(tokens.train):,} to train on, {len(tokens.validation):,} to validate on; "
-            f"{kind}, {prepared.tokenizer.size:,} in the vocabulary",
+            f"{kind}, {tokenizer.size:,} in the vocabulary",
         ),
         (
             "model",
-            f"{count(parameters)} parameters: "
-            f"{_blocks(config)} of {plural(config.heads, 'head')}, width "
+            f"{count(parameters)} parameters: {blocks} of {plural(config.heads, 'head')}, width "
             f"{config.width}, context {config.context_length:,} tokens",
         ),
-        ("memory", f"about {decimal(needed)}{suffix}"),
+        ("memory", f"about {needed}{suffix}"),
         ("device", f"{training.device}, matrix products in {dtype}"),
-        *_processes(training),
-        *_watched(plan, training),
+        ("processes", several),
+        ("watched", watched),
         (
             "loss",
             "mean in nats per token; training: over the latest tenth of the steps, at most "
             f"{MAX_AVERAGED}{smoothed}; validation: over the whole split",
         ),
     ]
-
-
-def _processes(training: Training) -> list[tuple[str, str]]:
-    """Return how several processes divide the model and the batch."""
-    processes, batch = training.processes, training.settings.batch
-    if processes.is_single:
-        return []
-    part, copy = "rows of all weights (FSDP2)", "a copy of the model (DDP)"
-    model = part if training.runner.is_sharded else copy
-    share = f"each with {model} and its share of {batch:,} sequences"
-    return [("processes", f"{processes.size:,}, {share}")]
-
-
-def _watched(plan: Plan, training: Training) -> list[tuple[str, str]]:
-    """Return how often the text of --watch is recorded, and the recordings' directory."""
-    from heedful.train.run_files import WATCHED
-
-    watch = training.watch
-    if watch is None:
-        return []
-    omitted = f" ({watch.left_out:,} more are left out)" if watch.left_out else ""
-    return [
-        (
-            "watched",
-            f"{watch.ids.shape[1]:,} tokens{omitted} at {len(watch.steps):,} steps; recordings in "
-            f"{plan.directory / WATCHED}",
-        )
-    ]
-
-
-def _blocks(config: GPTConfig | BertConfig | Seq2SeqConfig) -> str:
-    from heedful.models import Seq2SeqConfig
-    from heedful.views.terminal import plural
-
-    if isinstance(config, Seq2SeqConfig):
-        return f"{config.layers} + {config.decoder_layers or config.layers} blocks"
-    return plural(config.layers, "block")
+    return [(name, value) for name, value in values if value]
 
 
 def train(plan: Plan, training: Training, console: Console) -> Ended:
