@@ -13,7 +13,7 @@ from heedful.files import atomic_write, make_directory
 from heedful.text.preparation import TokenizerChoice
 from heedful.text.sources import FileSource
 from heedful.text.tiktoken_encoding import open_encoding, original_ids
-from heedful.text.token_file import TokenFile, check_share, distinct_ids, id_type, write_ids
+from heedful.text.token_file import TokenFile, distinct_ids, id_type, write_ids
 from heedful.text.tokenizer import Tokenizer
 
 EXTRA_IDS = 2  # after the tokenizer's ids: `begin` of targets, `end` of sources and targets
@@ -89,11 +89,9 @@ class PairFile(Pairs):
 
     Raises:
         RunError: the file is missing or damaged.
-        ArgumentError: `validation` is not in [0, 1).
     """
 
     def __init__(self, path: str | Path, end: int, validation: float = 0.1) -> None:
-        check_share(validation)
         tokens = TokenFile(path, 0.0)  # this class splits the pairs, not the ids
         self.ids, self.checksum, self.begin = tokens.ids, tokens.checksum, end - 1
         ends = np.flatnonzero(self.ids == end) + 1

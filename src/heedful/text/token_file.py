@@ -42,10 +42,10 @@ class TokenFile:
     """
 
     def __init__(self, path: str | Path, validation: float = 0.1) -> None:
-        check_share(validation)
         self.path = Path(path)
         self.ids, self.checksum = _open_ids(self.path)
-        self._split = int(len(self.ids) * (1 - validation))
+        share = 1 - validation if 0 <= validation < 1 else 0.0
+        self._split = int(len(self.ids) * share)
         if not self._split:
             raise ArgumentError(
                 f"a validation share of {validation} of {len(self.ids):,} tokens",
@@ -66,16 +66,6 @@ class TokenFile:
     def validation(self) -> np.ndarray:
         """The validation ids, at the end of the text, a memory map."""
         return self.ids[self._split :]
-
-
-def check_share(validation: float) -> None:
-    """Raise an `ArgumentError` unless the validation share is at least 0 and below 1."""
-    if not 0 <= validation < 1:
-        raise ArgumentError(
-            f"a validation share of {validation}",
-            expected="at least 0 and below 1",
-            remedy="try 0.1",
-        )
 
 
 def id_type(size: int) -> np.dtype:
