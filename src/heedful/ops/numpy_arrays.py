@@ -97,16 +97,11 @@ def _tensor(name: str, value: Any, *types: type[np.generic]) -> Tensor:
         array = value.astype(value.dtype.newbyteorder("="), copy=False)
         is_odd = any(stride < 0 or stride % array.itemsize for stride in array.strides)
         return torch.from_numpy(array.copy() if is_odd or not array.flags.writeable else array)
-    if name == "mask":
-        raise ArgumentError(
-            f"mask array of type {value.dtype}",
-            expected="bool, True = may attend",
-            cause="an additive mask",
-            remedy="pass additive values as bias=; if 1 means attend, pass mask != 0",
-        )
     names = [kind.__name__ for kind in types]
     raise ArgumentError(
         f"{name} array of type {value.dtype}",
         expected=" or ".join(names),
-        remedy=f"convert with .astype(np.{names[0]})",
+        remedy="pass additive values as bias=; if 1 means attend, pass mask != 0"
+        if name == "mask"
+        else f"convert with .astype(np.{names[0]})",
     )
