@@ -190,12 +190,8 @@ def plan_of(directory: Path, content: Mapping[str, Any]) -> Plan:
     """Return the plan of a directory from the result of `Plan.to_dict`."""
     model: type[Configuration] = CONFIGURATIONS[content["kind"]]
     sections: tuple[type[Configuration], ...] = (TextSettings, model, TrainSettings)
-    settings: list[Any] = []
-    for name, section in zip(Recipe._fields, sections, strict=True):
-        missing = {field.name for field in dataclasses.fields(section)} - content[name].keys()
-        if missing:
-            raise ArgumentError(f"[{name}] lacks {', '.join(sorted(missing))}")
-        settings.append(section.from_dict(content[name]))
+    parts = zip(Recipe._fields, sections, strict=True)
+    settings: list[Any] = [section.from_dict(content[name]) for name, section in parts]
     fields = {name: {CONTINUATION: None, **content}[name] for name in STORED_FIELDS}
     fields["sources"] = tuple(content["sources"])
     return Plan(directory, **fields, recipe=Recipe(*settings))
