@@ -61,15 +61,11 @@ def error_prefix() -> str:
 
 def record_error(error: BaseException) -> None:
     """Write an error to torchrun's error file; torchrun prints the error after ending the job."""
-    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if path:
+    if os.environ.get("TORCHELASTIC_ERROR_FILE"):
         from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
-        try:
+        with suppress(OSError):  # a full disk
             get_error_handler().record_exception(error)
-        except OSError:  # a full disk leaves a part of the record, which torchrun cannot parse
-            with suppress(OSError):
-                os.unlink(path)
 
 
 def await_termination() -> None:
