@@ -103,18 +103,15 @@ class _Beams:
             value, ids = float(best.values[b, k]), self.targets[rows[b * K + k], 1:].tolist()
             score = value / self.search.penalty(len(ids) + 1)
             self.finished[b].append(Translation(ids, value, score, True))
-        is_beaten = best.values / self.search.penalty(self.max_length) <= self._best_scores()
+        scores = [max((target.score for target in targets), default=-math.inf)
+                  for targets in self.finished]  # fmt: skip
+        best_scores = torch.tensor(scores, device=self.targets.device)[:, None]
+        is_beaten = best.values / self.search.penalty(self.max_length) <= best_scores
         is_dropped = ~is_active | is_end | is_beaten
         self.log_probabilities = best.values.masked_fill(is_dropped, -math.inf)
         self.targets = torch.cat([self.targets[rows], tokens.view(-1, 1)], dim=1)
         if K > 1:
             self.cache.reorder(rows)
-
-    def _best_scores(self) -> Tensor:
-        """Return the score of each source's best finished target, (B, 1)."""
-        scores = [max((target.score for target in targets), default=-math.inf)
-                  for targets in self.finished]  # fmt: skip
-        return torch.tensor(scores, device=self.targets.device)[:, None]
 
     def _next_log_probabilities(self) -> Tensor:
         """Return the log-probabilities (B·K, V) of the next token; that of `begin` is −∞."""

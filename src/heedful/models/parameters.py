@@ -39,17 +39,14 @@ def check_fit(
         for name, shape in expected.items()
         if name in loaded and loaded[name] != shape
     ]
-    wrong = [text for kind in (missing, unexpected, misshapen) for text in _first(kind)]
+    wrong = []
+    for texts in (missing, unexpected, misshapen):
+        more = len(texts) - LISTED
+        wrong += [*texts[:LISTED], f"{more} more of this kind"] if more > 0 else texts
     if wrong:
         if any(name.startswith("_orig_mod.") for name in loaded):
             cause = "weights of a compiled model; save those of the model before torch.compile"
         raise RunError(f"weights in {source} do not fit: {', '.join(wrong)}", cause=cause)
-
-
-def _first(texts: list[str]) -> list[str]:
-    """Return the first texts, and how many more there are."""
-    more = len(texts) - LISTED
-    return [*texts[:LISTED], f"{more} more of this kind"] if more > 0 else texts
 
 
 def on_meta_device(create: Callable[[], nn.Module]) -> nn.Module:

@@ -18,8 +18,6 @@ from heedful.layers import (
     CrossAttention,
     KeyValueCache,
     MultiHeadAttention,
-    PreNormBlock,
-    PreNormDecoderBlock,
     feed_forward,
 )
 from heedful.models.checks import check_ids, check_keep, positions_of
@@ -76,10 +74,9 @@ class Seq2Seq(nn.Module):
         rows, width = config.vocabulary, config.width
         self.source_tokens = nn.Embedding(rows, width)
         self.target_tokens = self.source_tokens if config.shared else nn.Embedding(rows, width)
-        self.encoder = nn.ModuleList(_encoder_block(config) for _ in range(config.layers))
-        self.decoder = nn.ModuleList(
-            _decoder_block(config) for _ in range(config.decoder_layers or config.layers)
-        )
+        decoder_layers = config.decoder_layers or config.layers
+        self.encoder = nn.ModuleList(_block(config) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(_block(config, crosses=True) for _ in range(decoder_layers))
         is_pre = config.norm_order == "pre"
         self.encoder_norm = _norm(config) if is_pre else nn.Identity()
         self.decoder_norm = _norm(config) if is_pre else nn.Identity()
@@ -209,21 +206,12 @@ def _norm(config: Seq2SeqConfig) -> nn.Module:
     return NORMS[config.norm](config.width, eps=config.norm_epsilon)
 
 
-def _attend(config: Seq2SeqConfig) -> MultiHeadAttention:
-    return MultiHeadAttention(config.width, config.heads, bias=True, dropout=config.dropout)
-
-
-def _feed(config: Seq2SeqConfig) -> nn.Module:
-    hidden = config.hidden or 4 * config.width
-    return feed_forward(config.width, hidden, config.activation, bias=True)
-
-
-def _encoder_block(config: Seq2SeqConfig) -> PreNormBlock:
-    block = BLOCKS[config.norm_order]
-    return block(_attend(config), _feed(config), lambda: _norm(config), config.dropout)
-
-
-def _decoder_block(config: Seq2SeqConfig) -> PreNormDecoderBlock:
-    cross = CrossAttention(config.width, heads=config.heads, bias=True, dropout=config.dropout)
-    block = DECODER_BLOCKS[config.norm_order]
-    return block(_attend(config), cross, _feed(config), lambda: _norm(config), config.dropout)
+def _block(config: Seq2SeqConfig, crosses: bool = False) -> nn.Module:
+    """Return a block of the encoder, or with `crosses` of the decoder."""
+    width, heads, dropout = config.width, config.heads, config.dropout
+    cross = CrossAttention(width, heads=heads, bias=True, dropout=dropout) if crosses else None
+    attend = MultiHeadAttention(width, heads, bias=True, dropout=dropout)
+    feed = feed_forward(width, config.hidden or 4 * width, config.activation, bias=True)
+    if cross is None:
+        return BLOCKS[config.norm_order](attend, feed, lambda: _norm(config), dropout)
+    return DECODER_BLOCKS[config.norm_order](attend, cross, feed, lambda: _norm(config), dropout)

@@ -132,10 +132,12 @@ def read_config(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     if activation == "reglu" and _gate_is_copied(tensors):
         activation = "relu2"
     [window] = _windows(description)
+    head, heads = description.get("head_dim"), description["num_attention_heads"]
+    is_default = head and head * heads == description["hidden_size"]
     return GPTConfig(
         **{name: description[key] for name, key in SETTING_NAMES.items()},
         kv_heads=description.get("num_key_value_heads"),
-        head_width=_head_width(description),
+        head_width=None if is_default else head,
         window=window,
         activation=activation,
         tied=is_tied(description, tensors, default=False),
@@ -174,6 +176,15 @@ def write_config(config: GPTConfig, kind: str) -> dict[str, Any]:
     """Return the content of a `config.json`; the only dropout in it is of attention weights."""
     family = FAMILIES[kind]
     rotary = {"rope_theta": config.rotary_base, **_rotary_entries(config.rotary_scaling)}
+    entries: dict[str, Any] = {}  # the settings that only some families have
+    if kind in ("llama", "qwen3"):
+        entries["attention_bias"] = config.attention_bias
+    if kind == "llama":
+        entries["mlp_bias"] = _feed_bias(config)
+    if family.windows != "never":
+        entries["sliding_window"] = config.window
+    if family.windows == "flag":
+        entries |= {"use_sliding_window": config.window is not None, "max_window_layers": 0}
     return {
         "architectures": [family.classes[0]],
         "model_type": kind,
@@ -185,19 +196,12 @@ def write_config(config: GPTConfig, kind: str) -> dict[str, Any]:
         "rope_parameters": rotary,
         "rope_theta": config.rotary_base,  # transformers before 5 reads this entry and the next
         **({"rope_scaling": rotary} if config.rotary_scaling else {}),
-        **_bias_entries(config, kind),
-        **_window_entries(config, family),
+        **entries,
         "tie_word_embeddings": config.tied,
         "attention_dropout": config.dropout,
         "bos_token_id": None,
         "eos_token_id": None,
     }
-
-
-def _head_width(description: Mapping[str, Any]) -> int | None:
-    """Return the width of heads; None for the default, width / heads."""
-    width, heads = description.get("head_dim"), description["num_attention_heads"]
-    return None if width and width * heads == description["hidden_size"] else width
 
 
 def _gate_is_copied(tensors: Mapping[str, Tensor]) -> bool:
@@ -240,17 +244,3 @@ def _rotary_entries(scaling: RotaryScaling | None) -> dict[str, Any]:
 
 def _feed_bias(config: GPTConfig) -> bool:
     return config.bias if config.feed_bias is None else config.feed_bias
-
-
-def _bias_entries(config: GPTConfig, kind: str) -> dict[str, bool]:
-    """Return the bias settings of a family whose biases are configurable."""
-    if kind == "llama":
-        return {"attention_bias": config.attention_bias, "mlp_bias": _feed_bias(config)}
-    return {"attention_bias": config.attention_bias} if kind == "qwen3" else {}
-
-
-def _window_entries(config: GPTConfig, family: Family) -> dict[str, Any]:
-    if family.windows == "never":
-        return {}
-    flags = {"use_sliding_window": config.window is not None, "max_window_layers": 0}
-    return {"sliding_window": config.window, **(flags if family.windows == "flag" else {})}
