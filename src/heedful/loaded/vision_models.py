@@ -80,6 +80,8 @@ class LoadedVision(LoadedTransformers):
                 the model runs.
             RunError: the library raised an error, or no attention was recorded.
         """
+        from PIL import Image
+
         name = type(self.model).__name__
         if image is None:
             raise ArgumentError(
@@ -93,7 +95,9 @@ class LoadedVision(LoadedTransformers):
             raise ArgumentError(f"a text for a {name}", expected="an image alone")
         pixels = pixels_of(image).data
         with torch.inference_mode(), self.library_errors():
-            image_inputs = self._image_inputs(pixels)
+            output = self.processor(images=Image.fromarray(pixels.numpy()), return_tensors="pt")
+            tensors = {name: value for name, value in output.items() if isinstance(value, Tensor)}
+            image_inputs = self._accepted(tensors)
             model_inputs = ModelInputs(self._all_inputs(image_inputs, text, cut), [])
         if options.get("verify") and self._is_image_only(model_inputs):
             raise ArgumentError(
@@ -126,14 +130,6 @@ class LoadedVision(LoadedTransformers):
     def _is_image_only(self, model_inputs: ModelInputs) -> bool:
         """Whether the model has a vision part and a text part, and the inputs have no text."""
         return hasattr(self.model, "get_image_features") and "input_ids" not in model_inputs.inputs
-
-    def _image_inputs(self, pixels: Tensor) -> dict[str, Tensor]:
-        """Return the tensors of the image processor's output that the model accepts."""
-        from PIL import Image
-
-        output = self.processor(images=Image.fromarray(pixels.numpy()), return_tensors="pt")
-        tensors = {name: value for name, value in output.items() if isinstance(value, Tensor)}
-        return self._accepted(tensors)
 
     def _accepted(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the inputs that are arguments of the model, on the model's device."""

@@ -198,8 +198,12 @@ def _converted(directory: Path) -> Tokenizer:
 def _special_names(directory: Path) -> dict[str, str]:
     """Return the special tokens of `tokenizer_config.json` by their role."""
     config = _read_config(directory)
-    tokens = {role: _token_text(config.get(f"{role}_token")) for role in ROLES}
-    return {role: token for role, token in tokens.items() if token}
+    tokens = {role: config.get(f"{role}_token") for role in ROLES}
+    texts = {  # a token is a string, or a dictionary with its text
+        role: token.get("content") if isinstance(token, Mapping) else token
+        for role, token in tokens.items()
+    }
+    return {role: text for role, text in texts.items() if text and isinstance(text, str)}
 
 
 def _prefix_ids(library: tokenizers.Tokenizer) -> tuple[int, ...]:
@@ -308,9 +312,3 @@ def _read_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise RunError(f"{path} does not describe a tokenizer", cause="a damaged file")
     return content
-
-
-def _token_text(token: Any) -> str | None:
-    """Return the text of a token: a string, or the entry `content` of a dictionary."""
-    text = token.get("content") if isinstance(token, Mapping) else token
-    return text if isinstance(text, str) else None

@@ -217,7 +217,11 @@ class Training:
         batch = task.draw(settings.batch, index, rows)
         self.progress.read += settings.batch
         dropout = key if processes.is_first else (*key, processes.rank)
-        _seed_dropout(int(np.random.default_rng(dropout).integers(2**63)), self.device)
+        seed = int(np.random.default_rng(dropout).integers(2**63))
+        if self.device.type == "cpu":
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed also seeds every GPU
+        else:
+            torch.manual_seed(seed)
         with self.runner.accumulate(is_last=part == settings.accumulation - 1):
             run = self.runner.run_training
             loss = self._loss(run, self._training_loss, batch, settings.label_smoothing)
@@ -283,10 +287,3 @@ class Training:
 
     def _save_weights(self) -> None:
         checkpoint.save_weights(self.directory, self.model, self.progress, self.processes)
-
-
-def _seed_dropout(seed: int, device: torch.device) -> None:
-    if device.type == "cpu":
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed also seeds every GPU
-    else:
-        torch.manual_seed(seed)

@@ -14,7 +14,7 @@ from heedful.configuration import Configuration
 from heedful.errors import ArgumentError, RunError
 from heedful.files import make_directory, read_checked_json, write_checked_json
 from heedful.files.run_identity import CONTINUATION, RECIPE, RUN, check_same_run, config_entry
-from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
+from heedful.models import BertConfig
 from heedful.text import (
     BPETokenizer,
     TokenizerChoice,
@@ -113,8 +113,11 @@ def new_plan(
         )
     from heedful.device import choose_device  # imports torch, therefore after the other checks
 
-    device = str(choose_device(recipe.train.device))
-    check_memory(_smallest_model(recipe), recipe.train, device, processes)
+    device, text, model = str(choose_device(recipe.train.device)), recipe.text, recipe.model
+    is_learned = text.tokenizer in (BPETokenizer.kind, WordPieceTokenizer.kind)
+    rows = max(text.vocabulary if is_learned else 0, model.vocabulary)  # the text may need more
+    smallest = dataclasses.replace(model, vocabulary=rows)
+    check_memory(smallest, recipe.train, device, processes)
     return Plan(directory, sources, include, title, preset, recipe)
 
 
@@ -156,14 +159,6 @@ def check_batch(settings: TrainSettings, processes: int) -> None:
             cause="a batch is divided among all processes",
             remedy=f"--batch {processes}, or fewer processes",
         )
-
-
-def _smallest_model(recipe: Recipe) -> GPTConfig | BertConfig | Seq2SeqConfig:
-    """Return the model's configuration before the text is read; its vocabulary is a minimum."""
-    text, model = recipe.text, recipe.model
-    learned = text.tokenizer in (BPETokenizer.kind, WordPieceTokenizer.kind)
-    rows = text.vocabulary if learned else model.vocabulary
-    return dataclasses.replace(model, vocabulary=max(rows, model.vocabulary))
 
 
 def read_plan(directory: Path) -> Plan:

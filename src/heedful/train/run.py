@@ -120,8 +120,10 @@ def prepare_run(plan: Plan, progress: Report | None = None) -> Prepared:
     directory, recipe = plan.directory, plan.recipe
     if has_run(directory):  # preparation is complete, because config.json is written last
         config = read_model_config(directory)
-        tokenizer, tokens = load_tokenizer(directory), _open_tokens(plan, config)
-        check_same_run(directory / TOKENS, TOKENS_CRC32, tokens.checksum, directory)
+        path, share = directory / TOKENS, recipe.text.validation
+        is_pairs, tokenizer = isinstance(config, Seq2SeqConfig), load_tokenizer(directory)
+        tokens = PairFile(path, config.end, share) if is_pairs else TokenFile(path, share)
+        check_same_run(path, TOKENS_CRC32, tokens.checksum, directory)
         check_run_identity(directory)
         return Prepared(tokenizer, tokens, config)
     prepare_data = _prepare_pairs if recipe.on_pairs else _prepare_text
@@ -151,13 +153,6 @@ def open_prepared(plan: Plan) -> Prepared:
             remedy="choose an --out that all machines see under the same path",
         )
     return prepare_run(plan)
-
-
-def _open_tokens(plan: Plan, config: Any) -> TokenFile | PairFile:
-    path, validation = plan.directory / TOKENS, plan.recipe.text.validation
-    if isinstance(config, Seq2SeqConfig):
-        return PairFile(path, config.end, validation)
-    return TokenFile(path, validation)
 
 
 def _prepare_text(plan: Plan, progress: Report | None) -> Prepared:

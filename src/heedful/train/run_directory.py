@@ -38,18 +38,6 @@ def lock_run(directory: Path) -> Iterator[None]:
     check_no_links(directory / name for name in names)
     for pattern in ("state/**/*", f"{WATCHED}/*", f"{LOGS}/*"):  # logs/*/* belongs to the services
         check_no_links(directory.glob(pattern))
-    _check_no_foreign_files(directory)
-    with directory_lock(directory / "state"):
-        for folder in (directory, directory / "state", directory / WATCHED):
-            for path in folder.glob(UNFINISHED):
-                path.unlink(missing_ok=True)
-        for path in (directory / FRESH, *(directory / SHARDED).glob(".*.part")):
-            shutil.rmtree(path, ignore_errors=True)
-        yield
-
-
-def _check_no_foreign_files(directory: Path) -> None:
-    """Raise a `SaveError` if a run would replace or remove files that heedful did not write."""
     files = [path for name in (*PREPARED, *TRAINED) if (path := directory / name).exists()]
     files += [path for path in (directory / "state").glob("[!.]*") if path.name != "lock"]
     if files and not (has_plan(directory) or config_entry(directory, RUN)):
@@ -58,6 +46,13 @@ def _check_no_foreign_files(directory: Path) -> None:
             expected="a directory without files of these names",
             remedy="choose another --out",
         )
+    with directory_lock(directory / "state"):
+        for folder in (directory, directory / "state", directory / WATCHED):
+            for path in folder.glob(UNFINISHED):
+                path.unlink(missing_ok=True)
+        for path in (directory / FRESH, *(directory / SHARDED).glob(".*.part")):
+            shutil.rmtree(path, ignore_errors=True)
+        yield
 
 
 def replace_run(directory: Path) -> None:

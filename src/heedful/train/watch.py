@@ -55,14 +55,6 @@ class Watch:
         self, runner: ModelRunner, directory: Path, step: int, *, save: bool = True
     ) -> Watched:
         """Record the text after a step and score every head; with `save`, write the recording."""
-        recording = self._record(runner)
-        if save:
-            path = directory / WATCHED / f"step-{step:08}.safetensors"
-            make_directory(path.parent)
-            recording.save(path)
-        return Watched(step, scores_of(recording))
-
-    def _record(self, runner: ModelRunner) -> Recording:
         from heedful.recorder import record  # takes 0.2 s, and only watched runs need it
 
         was_training = self.model.training
@@ -73,7 +65,11 @@ class Watch:
         finally:
             self.model.train(was_training)
         recording.tokens = [self.tokenizer.pieces(self.ids[0].tolist())]
-        return recording
+        if save:
+            path = directory / WATCHED / f"step-{step:08}.safetensors"
+            make_directory(path.parent)
+            recording.save(path)
+        return Watched(step, scores_of(recording))
 
 
 def scores_of(recording: Recording) -> dict[str, list[list[float | None]]]:
