@@ -45,7 +45,13 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
     pictures and a page with all heads into the directory of the run.
     """
     if keep:
-        _check_run(out)
+        from heedful.files import check_no_links
+        from heedful.train import has_run
+        from heedful.train.run_files import PICTURES
+
+        if not has_run(out):
+            raise RunError(f"no run in {out}", remedy="run `heedful demo` without --keep")
+        check_no_links([out / PICTURES])
     from rich.text import Text
 
     from heedful.loaded import LoadedGPT, open_as
@@ -82,7 +88,8 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
 
 
 def _train(out: Path, steps: int | None, screen: Console) -> int:
-    from heedful.train import PRESETS, new_plan, open_training, replace
+    from heedful.text import TITLE
+    from heedful.train import PRESETS, has_run, new_plan, open_training, read_plan, replace
     from heedful.train.run_directory import lock_run
     from heedful.views.terminal import facts
 
@@ -91,7 +98,12 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
         recipe = recipe.changed({"train": {"steps": steps}})
     plan = new_plan(out, (), recipe, preset="quick")
     with terminal.report_lost_output(out), lock_run(out):
-        _check_replaceable(out)
+        if has_run(out) and read_plan(out).title != TITLE:
+            raise RunError(
+                f"{out} holds a run on another text",
+                expected="no run in this directory, or the run of an earlier demo",
+                remedy="choose another --out",
+            )
         prepared = terminal.prepare(replace, plan)
         training = open_training(plan, prepared)
         screen.print(facts(terminal.describe(plan, prepared, training)), "")
@@ -100,30 +112,6 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
         terminal.show_stopped(ended.step, out, screen)
         return 130
     return 0
-
-
-def _check_run(out: Path) -> None:
-    """Raise an error if the directory holds no run, or if its folder of pictures is a link."""
-    from heedful.files import check_no_links
-    from heedful.train import has_run
-    from heedful.train.run_files import PICTURES
-
-    if not has_run(out):
-        raise RunError(f"no run in {out}", remedy="run `heedful demo` without --keep")
-    check_no_links([out / PICTURES])
-
-
-def _check_replaceable(out: Path) -> None:
-    """Raise `RunError` if the directory (locked by the caller) holds a run on another text."""
-    from heedful.text import TITLE
-    from heedful.train import has_run, read_plan
-
-    if has_run(out) and read_plan(out).title != TITLE:
-        raise RunError(
-            f"{out} holds a run on another text",
-            expected="no run in this directory, or the run of an earlier demo",
-            remedy="choose another --out",
-        )
 
 
 def _section(screen: Console, title: str, hint: str) -> None:

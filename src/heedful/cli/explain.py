@@ -214,19 +214,13 @@ def _show(explanation: Explanation, is_variant: bool, step: str | None, every: b
     page(screen, explanation, step).print_walk()
     if step or explanation.query is not None:
         return
-    screen.print()
-    screen.print(
-        Text(_hint(explanation, is_variant), "dim"), no_wrap=True, overflow="ellipsis", crop=True
-    )
-
-
-def _hint(explanation: Explanation, is_variant: bool) -> str:
+    hint = "More: --step scores shows that step in full, --all every step; --json"
     if is_variant:
         current = explanation.title.partition(":")[0]
         others = ", ".join(variant for variant in VARIANTS if variant != current)
-        position = min(1, len(explanation.tokens) - 1)
-        return f"More: --query @{position}; --variant {others}"
-    return "More: --step scores shows that step in full, --all every step; --json"
+        hint = f"More: --query @{min(1, len(explanation.tokens) - 1)}; --variant {others}"
+    screen.print()
+    screen.print(Text(hint, "dim"), no_wrap=True, overflow="ellipsis", crop=True)
 
 
 def _draw(explanation: Explanation, folder: Path, suffix: str, overwrite: bool) -> list[Path]:

@@ -61,7 +61,10 @@ class Total(NamedTuple):
             rest = (rest - integers) * 2.0**BITS
             if not rest.any():
                 break
-        return cls(_carry(digits), is_number.sum(dim=-1))
+        for i in range(DIGITS - 1, 0, -1):  # carry, so that every later digit is below 2³²
+            digits[..., i - 1] += digits[..., i] >> BITS
+            digits[..., i] &= (1 << BITS) - 1
+        return cls(digits, is_number.sum(dim=-1))
 
     def plus(self, other: Total) -> Total:
         """Return the sum of both totals."""
@@ -72,14 +75,6 @@ class Total(NamedTuple):
         digits = self.digits.reshape(-1, DIGITS).tolist()
         means = [*map(_quotient, digits, self.counts.flatten().tolist())]
         return torch.tensor(means, dtype=torch.float64, device="cpu").view(self.counts.shape)
-
-
-def _carry(digits: Tensor) -> Tensor:
-    """Carry to the next digit, in place, so that every digit after the first is below 2³²."""
-    for i in range(DIGITS - 1, 0, -1):
-        digits[..., i - 1] += digits[..., i] >> BITS
-        digits[..., i] &= (1 << BITS) - 1
-    return digits
 
 
 def _quotient(digits: list[int], count: int) -> float:

@@ -134,7 +134,11 @@ def draw(diagram: Diagram, title: str | None = None, subtitle: str | None = None
     for box in diagram.boxes:
         _box(ax, box)
     for x, y in diagram.sums:
-        _sum(ax, x, y)
+        circle = Circle((x, y), RADIUS, facecolor="white", edgecolor=INK, linewidth=1.1, zorder=3)
+        ax.add_patch(circle)
+        arm = 0.6 * RADIUS
+        for across, up in (((x - arm, x + arm), (y, y)), ((x, x), (y - arm, y + arm))):
+            ax.plot(across, up, color=INK, linewidth=1.1, zorder=4)
     for label in diagram.labels:
         _label(ax, label)
     if title is not None:
@@ -206,14 +210,6 @@ def _box(ax: Axes, box: Box) -> None:
     for i, line in enumerate(box.lines):
         ax.text(box.x, box.y + lift - (i + 1) * LINE - 0.015, line, fontsize=SMALL, color=QUIET,
                 ha="center", va="center_baseline", zorder=4)  # fmt: skip
-
-
-def _sum(ax: Axes, x: float, y: float) -> None:
-    circle = Circle((x, y), RADIUS, facecolor="white", edgecolor=INK, linewidth=1.1, zorder=3)
-    ax.add_patch(circle)
-    arm = 0.6 * RADIUS
-    for across, up in (((x - arm, x + arm), (y, y)), ((x, x), (y - arm, y + arm))):
-        ax.plot(across, up, color=INK, linewidth=1.1, zorder=4)
 
 
 def _label(ax: Axes, label: Label) -> None:

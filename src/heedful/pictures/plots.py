@@ -245,7 +245,11 @@ def vectors(
     ]
     if not matrices:
         raise ArgumentError("no tables", expected="one or more")
-    limit, is_cut = _limit(matrices)
+    numbers = np.concatenate([np.abs(table[np.isfinite(table)]) for table in matrices])
+    highest = float(numbers.max(initial=0.0)) or 1.0
+    limit = float(np.percentile(numbers, SHARE)) if numbers.size else 1.0
+    is_cut = highest / 1000 <= limit <= highest / 1.5
+    limit = limit if is_cut else highest
     colours = style.colours("signed")
     labels = [[label(token) for token in part] for part in tokens]
     cols = 2 if len(matrices) == 4 else min(PER_ROW, len(matrices))
@@ -271,14 +275,6 @@ def vectors(
         axes.append(ax)
     style.bar(figure, image, "value", "both" if is_cut else "neither", ax=axes)
     return style.finish(figure, title)
-
-
-def _limit(tables: Sequence[np.ndarray]) -> tuple[float, bool]:
-    """Return the end of the scale, and whether numbers exceed it."""
-    sizes = np.concatenate([np.abs(table[np.isfinite(table)]) for table in tables])
-    highest = float(sizes.max(initial=0.0)) or 1.0
-    limit = float(np.percentile(sizes, SHARE)) if sizes.size else 1.0
-    return (highest, False) if limit < highest / 1000 or highest < 1.5 * limit else (limit, True)
 
 
 def _label_rows(ax: Axes, names: Sequence[str], height: float) -> None:

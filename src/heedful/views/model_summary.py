@@ -39,7 +39,12 @@ def show(console: Console, description: Description) -> None:
     console.print(_parameters(description))
     if description.shape_steps:
         console.print(Text("\nShapes", "bold"))
-        for line in _wrapped(console, _legend(description), 2):
+        settings = {setting.name: setting.value for setting in description.settings}
+        sizes = "N tokens each, N"
+        if description.kind == "encoder–decoder":
+            sizes = "M source tokens and N target tokens, M and N"
+        legend = f"B texts of {sizes} at most {settings['context_length']:,}"
+        for line in _wrapped(console, legend, 2):
             console.print(line)
         for line in _shape_lines(description, console.width):
             console.print(line, no_wrap=True, overflow="ignore", crop=False)
@@ -113,14 +118,6 @@ def _rows(part: Part, depth: int, times: int) -> Iterator[tuple[int, Part, int]]
     yield depth, part, times
     for child in part.parts:
         yield from _rows(child, depth + 1, times)
-
-
-def _legend(description: Description) -> str:
-    settings = {setting.name: setting.value for setting in description.settings}
-    limit = f"at most {settings['context_length']:,}"
-    if description.kind == "encoder–decoder":
-        return f"B texts of M source tokens and N target tokens, M and N {limit}"
-    return f"B texts of N tokens each, N {limit}"
 
 
 def _shape_lines(description: Description, width: int) -> Iterator[Text]:

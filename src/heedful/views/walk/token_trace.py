@@ -73,7 +73,12 @@ class TokenPage(Page):
         elif stage.kind == "weights":
             self.print_bars(self._numbers(stage, keys), Labels([labels(key) for key in keys]))
         else:
-            self._print_diff(self.section.stage_before(stage), stage, keys, labels)
+            old, new = (self._numbers(s, keys) for s in (self.section.stage_before(stage), stage))
+            write, width = formatter([*old, *new]), self._width([labels(key) for key in keys])
+            cells = max(len(write(number)) for number in [*old, *new])
+            for key, was, now in zip(keys, old, new, strict=True):
+                last = (fit(write(now), cells), "bold" if now > -float("inf") else "dim")
+                self._print_item(labels(key), width, f"{fit(write(was), cells)} → ", last)
         omitted = stage.shape[-1] - len(keys)
         if omitted:
             weights = self._numbers(self.section.stage("weights"), keys)
@@ -88,15 +93,6 @@ class TokenPage(Page):
             room = self.room - width - 2 - len(total)
             terms = self.worked_example.sum_of(stage, self.explanation.row, column, room)
             self._print_item(labels(column), width, terms, (total, "bold"))
-
-    def _print_diff(self, before: Stage, stage: Stage, keys: Sequence[int], labels: Labels) -> None:
-        """Print each key's number in the stage before and in this stage."""
-        old, new = self._numbers(before, keys), self._numbers(stage, keys)
-        write, width = formatter([*old, *new]), self._width([labels(key) for key in keys])
-        cells = max(len(write(number)) for number in [*old, *new])
-        for key, was, now in zip(keys, old, new, strict=True):
-            last = (fit(write(now), cells), "bold" if now > -float("inf") else "dim")
-            self._print_item(labels(key), width, f"{fit(write(was), cells)} → ", last)
 
     def _print_sum(self, stage: Stage) -> None:
         """Print the context as a weighted sum of values."""
