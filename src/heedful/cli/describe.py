@@ -52,7 +52,16 @@ def describe(
     directory = check_model(model, opening)
     if out is not None:
         check_picture(out, overwrite)
-    description, shape = _description(directory, opening["allow_pickle"])
+    from heedful.models import describe as describe_model
+    from heedful.models import describe_files, meta_model
+    from heedful.models.huggingface.checkpoints import unsupported_architecture
+
+    allow_pickle, foreign = opening["allow_pickle"], unsupported_architecture(directory)
+    shape = None if foreign else meta_model(directory, allow_pickle=allow_pickle)
+    if shape is None:  # an architecture that heedful does not build
+        description = describe_files(directory, str(foreign), allow_pickle=allow_pickle)
+    else:
+        description = describe_model(shape)
     if out is not None:
         _draw(model, description, shape, out, block)
     if as_json:
@@ -62,19 +71,6 @@ def describe(
         click.echo(json.dumps({**model_summary.as_json(description), "picture": picture}))
         return
     _show(description, model, out)
-
-
-def _description(directory: Path, allow_pickle: bool) -> tuple[Description, nn.Module | None]:
-    """Return a description and the model on the meta device (None if heedful does not build it)."""
-    from heedful.models import describe as describe_model
-    from heedful.models import describe_files, meta_model
-    from heedful.models.huggingface.checkpoints import unsupported_architecture
-
-    foreign = unsupported_architecture(directory)
-    if foreign is not None:
-        return describe_files(directory, foreign, allow_pickle=allow_pickle), None
-    shape = meta_model(directory, allow_pickle=allow_pickle)
-    return describe_model(shape), shape
 
 
 def _draw(

@@ -135,22 +135,18 @@ def generate(
     elif is_live:
         click.echo()
     else:
-        _print_samples(text, texts)
+        from heedful.views.terminal import console
+
+        screen = console()
+        for i, sample in enumerate(texts):
+            screen.rule(f"sample {i + 1} of {samples}", align="left", style="dim")
+            click.echo(text + sample)
 
 
 def _echo(piece: str, is_live: bool) -> str:
     if is_live and piece:
         click.echo(piece, nl=False)
     return piece
-
-
-def _print_samples(prompt: str, texts: list[str]) -> None:
-    from heedful.views.terminal import console
-
-    screen = console()
-    for i, text in enumerate(texts):
-        screen.rule(f"sample {i + 1} of {len(texts)}", align="left", style="dim")
-        click.echo(prompt + text)
 
 
 def _show_probabilities(opened: LoadedGPT, ids: list[int], count: int, as_json: bool) -> None:

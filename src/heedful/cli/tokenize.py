@@ -62,8 +62,13 @@ def tokenize(
     The tokens are those that a model reads, with tokens such as [CLS] before and after the text.
     """
     text = read_text(text, file)
+    from heedful.text import WordPieceTokenizer
+
     tokenizer = _tokenizer(name, vocabulary, text)
-    tokens = _read_ids(tokenizer, text)
+    if isinstance(tokenizer, WordPieceTokenizer):
+        tokens = tokenizer.inputs(text).ids
+    else:
+        tokens = [*tokenizer.prefix_ids, *tokenizer.encode(text)]
     if not tokens:
         raise TextError("a text without tokens", expected="more than white space")
     if batch is not None:
@@ -107,15 +112,6 @@ def _tokenizer(name: str, vocabulary: int, text: str) -> Tokenizer:
         return TiktokenTokenizer.full(open_encoding(name))
     is_characters = name == CharacterTokenizer.kind
     return choice.learn([text] if is_characters else StringSource(python_reference()).pieces())
-
-
-def _read_ids(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Return the ids that a model reads."""
-    from heedful.text import WordPieceTokenizer
-
-    if isinstance(tokenizer, WordPieceTokenizer):
-        return tokenizer.inputs(text).ids
-    return [*tokenizer.prefix_ids, *tokenizer.encode(text)]
 
 
 def _original_id(tokenizer: Tokenizer, token: int) -> int:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.models.checks import check_logits
@@ -91,7 +90,12 @@ class _Beams:
 
     def _step(self) -> None:
         K, V = self.search.beams, self.model.config.vocabulary
-        following = self._next_log_probabilities().unflatten(0, (self.source_count, K))
+        states = self.model.decoder_states(
+            self.targets[:, -1:], self.memory, memory_keep=self.keep, cache=self.cache
+        )
+        following = check_logits(self.model.head(states[-1][:, -1])).log_softmax(-1)
+        following[:, self.model.config.begin] = -math.inf
+        following = following.unflatten(0, (self.source_count, K))
         extended = self.log_probabilities[:, :, None] + following
         best = extended.flatten(1).topk(K)
         beams, tokens = best.indices // V, best.indices % V
@@ -112,15 +116,6 @@ class _Beams:
         self.targets = torch.cat([self.targets[rows], tokens.view(-1, 1)], dim=1)
         if K > 1:
             self.cache.reorder(rows)
-
-    def _next_log_probabilities(self) -> Tensor:
-        """Return the log-probabilities (B·K, V) of the next token; that of `begin` is −∞."""
-        states = self.model.decoder_states(
-            self.targets[:, -1:], self.memory, memory_keep=self.keep, cache=self.cache
-        )
-        log_probabilities = check_logits(self.model.head(states[-1][:, -1])).log_softmax(-1)
-        log_probabilities[:, self.model.config.begin] = -math.inf
-        return log_probabilities
 
     def _unfinished(self, source: int) -> list[Translation]:
         K = self.search.beams

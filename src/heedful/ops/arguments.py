@@ -67,7 +67,15 @@ def check(
     if not math.isfinite(_number("scale", scale)):
         raise ArgumentError(f"scale={scale}", expected="a finite number")
     if bias is not None:
-        _check_bias(bias, shape)
+        _check_tensor("bias", bias)
+        if not bias.is_floating_point():
+            raise ArgumentError(
+                f"bias of type {bias.dtype}",
+                expected="floating-point numbers, added to the scores",
+                cause="a boolean mask",
+                remedy="pass it as mask=",
+            )
+        check_broadcast("bias", bias, shape)
         _check_device("bias", bias.device, query)
     mask = _mask(mask, causal)
     if mask is not None:
@@ -187,18 +195,6 @@ def _batch(leading: tuple[torch.Size, ...], shapes: str) -> torch.Size:
             expected="leading axes that are equal, or 1 to broadcast",
             cause="unequal batch sizes",
         ) from None
-
-
-def _check_bias(bias: Tensor, shape: tuple[int, ...]) -> None:
-    _check_tensor("bias", bias)
-    if not bias.is_floating_point():
-        raise ArgumentError(
-            f"bias of type {bias.dtype}",
-            expected="floating-point numbers, added to the scores",
-            cause="a boolean mask",
-            remedy="pass it as mask=",
-        )
-    check_broadcast("bias", bias, shape)
 
 
 def in_float32(function: Callable[[Arguments], Result], arguments: Arguments) -> Result:

@@ -148,7 +148,15 @@ def prepare_pairs(
     tokenizer = _tokenizer(pairs, choice)
     end = np.array([tokenizer.size + 1], np.uint32)
     sides = [np.append(tokenizer.encode_array(side), end) for pair in pairs for side in pair]
-    _check_lengths(sides, max_length)
+    lengths = [len(side) for side in sides]
+    i = next((i for i, length in enumerate(lengths) if length > max_length), None)
+    if i is not None:
+        raise TextError(
+            f"the {('source', 'target')[i % 2]} of line {i // 2 + 1:,} has {lengths[i]} tokens, "
+            "including its end",
+            expected=f"at most the model's context of {max_length}",
+            remedy=f"remove the line, or train with --context-length {max(lengths)}",
+        )
     path = Path(path)
     make_directory(path.parent)
     with atomic_write(path) as file:
@@ -163,17 +171,3 @@ def _tokenizer(pairs: Sequence[Pair], choice: TokenizerChoice) -> Tokenizer:
     encoding = open_encoding(choice.name)
     ids = np.concatenate([original_ids(encoding, text) for text in texts])
     return choice.from_encoding(encoding, distinct_ids(ids))
-
-
-def _check_lengths(sides: Sequence[np.ndarray], max_length: int) -> None:
-    """Raise an error for the first text that is too long; the error names a sufficient context."""
-    lengths = [len(side) for side in sides]
-    if max(lengths) <= max_length:
-        return
-    i = next(i for i, length in enumerate(lengths) if length > max_length)
-    raise TextError(
-        f"the {('source', 'target')[i % 2]} of line {i // 2 + 1:,} has {lengths[i]} tokens, "
-        "including its end",
-        expected=f"at most the model's context of {max_length}",
-        remedy=f"remove the line, or train with --context-length {max(lengths)}",
-    )

@@ -98,7 +98,14 @@ def new_plan(
         TextError: the text does not exist.
     """
     choice_of(recipe)
-    _check_tokenizer(recipe)
+    is_bert = isinstance(recipe.model, BertConfig)
+    if is_bert != (recipe.text.tokenizer == WordPieceTokenizer.kind):
+        raise ArgumentError(
+            f"the tokenizer {recipe.text.tokenizer} for a model of the kind {recipe.kind}",
+            expected=WordPieceTokenizer.kind if is_bert else "another tokenizer",
+            cause="a BERT needs [CLS] and [MASK]; WordPiece drops spaces, which other models need",
+            remedy="omit --tokenizer, or choose a --preset of another kind of model",
+        )
     check_supported(recipe)
     sources = tuple(absolute(name) for name in names)
     title = _title(sources, include, recipe)
@@ -225,18 +232,6 @@ def _title(sources: tuple[str, ...], include: str, recipe: Recipe) -> str:
     if recipe.on_pairs and (len(sources) > 1 or Path(sources[0]).is_dir()):
         raise ArgumentError(f"pairs from {', '.join(sources)}", expected="one TSV file")
     return open_source(sources, include).title
-
-
-def _check_tokenizer(recipe: Recipe) -> None:
-    """Raise an `ArgumentError` unless WordPiece is the tokenizer of a BERT, and only of a BERT."""
-    is_bert = isinstance(recipe.model, BertConfig)
-    if is_bert != (recipe.text.tokenizer == WordPieceTokenizer.kind):
-        raise ArgumentError(
-            f"the tokenizer {recipe.text.tokenizer} for a model of the kind {recipe.kind}",
-            expected=WordPieceTokenizer.kind if is_bert else "another tokenizer",
-            cause="a BERT needs [CLS] and [MASK]; WordPiece drops spaces, which other models need",
-            remedy="omit --tokenizer, or choose a --preset of another kind of model",
-        )
 
 
 def absolute(name: str) -> str:
