@@ -172,7 +172,12 @@ class Processes:
 
         Only the process that fails first reports its error: most later errors are lost connections.
         """
-        is_network = _is_network_error(error)
+        import torch.distributed as dist
+
+        words = ("gloo", "nccl", "connection", "timed out")
+        has_word = any(word in str(error).lower() for word in words)
+        is_network = isinstance(error, dist.DistError)
+        is_network = is_network or (isinstance(error, RuntimeError) and has_word)
         if is_network:
             with suppress(ValueError):  # raised outside the main thread
                 # after a crash torchrun sends SIGTERM to the others; this one must report first
@@ -290,13 +295,3 @@ def _abort_group() -> None:
 
     with suppress(Exception):
         dist.distributed_c10d._abort_process_group()
-
-
-def _is_network_error(error: BaseException) -> bool:
-    """Return whether an error comes from a lost connection or a timeout."""
-    import torch.distributed as dist
-
-    words = ("gloo", "nccl", "connection", "timed out")
-    return isinstance(error, dist.DistError) or (
-        isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
-    )

@@ -81,8 +81,23 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
     for picture in pictures:
         screen.print(f"  {picture}", soft_wrap=True, markup=False)
     _section(screen, "All its heads on one page", "opens in any browser, with no network")
-    screen.print(f"  {_page(recording, out)}", soft_wrap=True, markup=False)
-    _suggest_commands(out, screen)
+    from heedful.views.explorer import one_file
+    from heedful.views.explorer.catalogue import Catalogue
+
+    path, page = out / "explorer.html", Catalogue({out.name: recording})
+    size, _ = one_file.write(path, page, f"{out.name} · heedful")
+    screen.print(f"  {path}, {size / 1e6:.1f} MB", soft_wrap=True, markup=False)
+    _section(screen, "Next", "")
+    for line in (
+        suggestion("generate", out, "--samples", "3", text="A list comprehension"),
+        suggestion("generate", out, "--probabilities", "5", text="The import statement"),
+        suggestion(
+            "plot", out, "--layers", "0,1", "--out", "names.png", text="for name in namespace"
+        ),
+        suggestion("look", out, text="for name in namespace"),
+        suggestion("train", "YOUR_TEXT.txt", "--out", "runs/mine"),
+    ):
+        screen.print(f"  {line}", soft_wrap=True, markup=False)
     screen.print(f"\n{duration(time.monotonic() - start)} in all.", style="dim")
     return 0
 
@@ -184,27 +199,3 @@ def _pictures(opened: LoadedGPT, recording: Recording, out: Path) -> list[Path]:
     paths.append(save(positions_figure(opened.positions), folder / "positions.png"))
     curve = terminal.draw_losses(out, folder / "loss.png")
     return [*paths, curve] if curve else paths
-
-
-def _page(recording: Recording, out: Path) -> str:
-    """Write the explorer's page into the run's directory; return the page's path and size."""
-    from heedful.views.explorer import one_file
-    from heedful.views.explorer.catalogue import Catalogue
-
-    path = out / "explorer.html"
-    size, _ = one_file.write(path, Catalogue({out.name: recording}), f"{out.name} · heedful")
-    return f"{path}, {size / 1e6:.1f} MB"
-
-
-def _suggest_commands(out: Path, screen: Console) -> None:
-    _section(screen, "Next", "")
-    for line in (
-        suggestion("generate", out, "--samples", "3", text="A list comprehension"),
-        suggestion("generate", out, "--probabilities", "5", text="The import statement"),
-        suggestion(
-            "plot", out, "--layers", "0,1", "--out", "names.png", text="for name in namespace"
-        ),
-        suggestion("look", out, text="for name in namespace"),
-        suggestion("train", "YOUR_TEXT.txt", "--out", "runs/mine"),
-    ):
-        screen.print(f"  {line}", soft_wrap=True, markup=False)

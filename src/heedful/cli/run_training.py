@@ -192,7 +192,6 @@ def show_stopped(step: int, out: Path, console: Console) -> None:
 
 def draw_losses(directory: Path, path: Path) -> Path | None:
     """Draw the loss curve of a run into a file; return its path, or None without metrics."""
-    from heedful.files import make_directory
     from heedful.pictures.saving import save
     from heedful.train import read_metrics
     from heedful.train.run_files import METRICS
@@ -201,7 +200,6 @@ def draw_losses(directory: Path, path: Path) -> Path | None:
     losses = losses_from(read_metrics(directory / METRICS))
     if not losses.steps:
         return None
-    make_directory(path.parent)
     return save(loss_curve(losses), path)
 
 

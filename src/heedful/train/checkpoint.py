@@ -107,8 +107,11 @@ def load(
         key, parameter = _split(name)[0], parameters[_split(name)[1]]
         if key is None:
             copy_rows(parameter, tensor)
+        elif tensor.shape != parameter.shape or is_sharded(tensor) or not is_sharded(parameter):
+            optimizer.state[parameter][key] = tensor.to(parameter.device)
         else:
-            optimizer.state[parameter][key] = _sharded_like(parameter, tensor)
+            rows = optimizer.state[parameter][key] = torch.zeros_like(parameter)
+            copy_rows(rows, tensor)
     if metadata.keys() != {field.name for field in dataclasses.fields(Progress)}:
         raise RunError(
             f"{path} lacks the progress of the run",
@@ -123,15 +126,6 @@ def _split(name: str) -> tuple[str | None, str]:
     section, _, suffix = name.partition(".")
     key, _, parameter = suffix.partition(".")
     return (None, suffix) if section == "model" else (key, parameter)
-
-
-def _sharded_like(parameter: Tensor, tensor: Tensor) -> Tensor:
-    """Return a state on the parameter's device; shard it like the parameter if shapes are equal."""
-    if tensor.shape != parameter.shape or is_sharded(tensor) or not is_sharded(parameter):
-        return tensor.to(parameter.device)
-    rows = torch.zeros_like(parameter)
-    copy_rows(rows, tensor)
-    return rows
 
 
 def check_run_identity(directory: Path) -> None:

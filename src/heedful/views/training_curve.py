@@ -227,23 +227,19 @@ def plot_head_history(history: HeadHistory, losses: Losses, *, title: str | None
         ax.yaxis.label.set(fontsize=9, color=style.QUIET)
         if history.rise:
             ax.axvspan(*history.rise, color=BAND, linewidth=0, zorder=0)
-    if history.rise:
-        _label_rise(above, *history.rise)
+    if history.rise:  # the band's label is to its left if there is room, else to its right
+        first, last_step = history.rise
+        start = (above.transData + above.transAxes.inverted()).transform((first, 0))[0]
+        is_left = start > ROOM
+        above.annotate(
+            f"the induction head forms,\nsteps {first:,} to {last_step:,}",
+            (first if is_left else last_step, 1), xycoords=("data", "axes fraction"),
+            xytext=(-6 if is_left else 6, -4), textcoords="offset points",
+            ha="right" if is_left else "left", va="top", fontsize=8, linespacing=1.4,
+            color=COLOURS["induction"],
+        )  # fmt: skip
     figure.align_ylabels()
     return style.finish(figure, title)
-
-
-def _label_rise(ax: Axes, first: int, last: int) -> None:
-    """Write the label of the band: to its left if there is room, else to its right."""
-    start = (ax.transData + ax.transAxes.inverted()).transform((first, 0))[0]
-    is_left = start > ROOM
-    ax.annotate(
-        f"the induction head forms,\nsteps {first:,} to {last:,}",
-        (first if is_left else last, 1), xycoords=("data", "axes fraction"),
-        xytext=(-6 if is_left else 6, -4), textcoords="offset points",
-        ha="right" if is_left else "left", va="top", fontsize=8, linespacing=1.4,
-        color=COLOURS["induction"],
-    )  # fmt: skip
 
 
 def _panel(ax: Axes, name: str, history: HeadHistory) -> None:

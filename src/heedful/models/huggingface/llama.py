@@ -175,7 +175,16 @@ def mismatches(config: GPTConfig, kind: str) -> list[str]:
 def write_config(config: GPTConfig, kind: str) -> dict[str, Any]:
     """Return the content of a `config.json`; the only dropout in it is of attention weights."""
     family = FAMILIES[kind]
-    rotary = {"rope_theta": config.rotary_base, **_rotary_entries(config.rotary_scaling)}
+    scaling = config.rotary_scaling
+    rotary: dict[str, Any] = {"rope_theta": config.rotary_base, "rope_type": "default"}
+    if scaling is not None:
+        rotary |= {"rope_type": scaling.kind, "factor": scaling.factor}
+    if scaling is not None and scaling.kind == "llama3":
+        rotary |= {
+            "original_max_position_embeddings": scaling.original_context,
+            "low_freq_factor": scaling.low_frequency,
+            "high_freq_factor": scaling.high_frequency,
+        }
     entries: dict[str, Any] = {}  # the settings that only some families have
     if kind in ("llama", "qwen3"):
         entries["attention_bias"] = config.attention_bias
@@ -227,19 +236,6 @@ def _scaling(description: Mapping[str, Any], rotary: Mapping[str, Any]) -> Rotar
         low_frequency=rotary["low_freq_factor"],
         high_frequency=rotary["high_freq_factor"],
     )
-
-
-def _rotary_entries(scaling: RotaryScaling | None) -> dict[str, Any]:
-    if scaling is None:
-        return {"rope_type": "default"}
-    entries = {"rope_type": scaling.kind, "factor": scaling.factor}
-    if scaling.kind == "linear":
-        return entries
-    return entries | {
-        "original_max_position_embeddings": scaling.original_context,
-        "low_freq_factor": scaling.low_frequency,
-        "high_freq_factor": scaling.high_frequency,
-    }
 
 
 def _feed_bias(config: GPTConfig) -> bool:

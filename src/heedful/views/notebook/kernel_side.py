@@ -56,8 +56,14 @@ class KernelHandler:
 
     def receive(self, message: dict[str, Any]) -> None:
         """Handle a message from a page."""
-        if "page" in message:
-            (self._open if message["open"] else self._close)(message["page"])
+        if "page" in message and message["open"]:
+            self._pages.add(message["page"])
+            self._strong = self._item()
+        elif "page" in message:
+            self._pages.discard(message["page"])
+            if not self._pages:
+                self._strong = None
+                self.end()
         elif "ask" in message:
             self._answer(message["ask"], message["question"], message["words"])
         elif future := self._pending.pop(message["leave"], None):
@@ -68,16 +74,6 @@ class KernelHandler:
         worker, self._worker = self._worker, None
         if worker is not None:
             worker[0].shutdown(0)
-
-    def _open(self, page: str) -> None:
-        self._pages.add(page)
-        self._strong = self._item()
-
-    def _close(self, page: str) -> None:
-        self._pages.discard(page)
-        if not self._pages:
-            self._strong = None
-            self.end()
 
     def _answer(self, number: str, question: str, words: dict[str, Any]) -> None:
         if question == "page":  # needs no recording
