@@ -296,7 +296,7 @@ BAD = [
     (lambda: change.block(0, 1.5), "keys=1.5"),
     (lambda: change.pattern_from(3), "a recording of type int"),
     (lambda: change.resample([]), "expected a list of recordings"),
-    (lambda: 3, "a change of type int for 'blocks.1'"),
+    (lambda: 3, "a change of type int"),
     (lambda: lambda q, k, v, o: o[0], r"returned \(4, 3, 4\) for blocks.1.attend"),
     (lambda: lambda q, k, v, o: None, "returned NoneType"),
 ]
@@ -325,7 +325,7 @@ def test_axes_that_are_not_texts_and_heads_are_refused():
 def test_wrong_models_and_runs():
     with pytest.raises(ArgumentError, match="a model of type int"), heedful.intervene(3, {}):
         pass
-    with pytest.raises(ArgumentError, match="changes of type dict"), heedful.intervene(gpt(), {}):
+    with pytest.raises(ArgumentError, match=r"changes \{\}"), heedful.intervene(gpt(), {}):
         pass
     message = "no forward pass of the model, so blocks.1 was not changed"
     changes = {"blocks.1": change.zero(0)}

@@ -142,16 +142,12 @@ class Intervention:
     def _call(self, observed: Observed, name: str, run: Callable[[], Tensor]) -> HeadCall:
         """Return the call with its place in the text; `run()` computes its output."""
         (B, H, N, M), running = observed.shape, self._running
-        if observed.axes != AXES:
-            raise ArgumentError(
-                f"attention of {name} with unknown axes", expected="(batch, heads, tokens, width)"
-            )
         if running.pass_index != self._pass:
             self._pass, self._masks = running.pass_index, Masks()
         texts, _ = Inputs(running.text_frame).texts(N) if observed.door == doors.DOOR else (1, 1)
-        if texts and B % texts:
+        if observed.axes != AXES or (texts and B % texts):
             raise ArgumentError(
-                f"a query {tuple(observed.query.shape)} of {name}, for {texts} texts",
+                f"a query {tuple(observed.query.shape)} of {name}, for {texts or '?'} texts",
                 expected="the axes (batch, heads, tokens, width)",
             )
         self._masks.split(observed)
@@ -267,20 +263,16 @@ def _checkpointed(name: str) -> ArgumentError:
 
 def _checked(changes: Any) -> dict[str, list[Change]]:
     """Return the changes of each key as a list; raise `ArgumentError` for anything else."""
-    if not isinstance(changes, Mapping) or not changes:
+    given = changes if isinstance(changes, Mapping) else {}
+    lists = {str(k): [*v] if isinstance(v, list | tuple) else [v] for k, v in given.items()}
+    items = [item for items in lists.values() for item in items]
+    wrong = [item for item in items if not (isinstance(item, Change) or callable(item))]
+    if wrong or not items:
         raise ArgumentError(
-            f"changes of type {type(changes).__name__}",
+            f"a change of type {type(wrong[0]).__name__}" if wrong else f"changes {changes!r:.40}",
             expected='modules and their changes: {"layers.5": change.zero(heads=[1])}',
         )
-    return {str(key): _list_of(value, key) for key, value in changes.items()}
-
-
-def _list_of(value: Any, key: Any) -> list[Change]:
-    items = value if isinstance(value, list | tuple) else [value]
-    for item in items:
-        if not (isinstance(item, Change) or callable(item)):
-            raise ArgumentError(
-                f"a change of type {type(item).__name__} for {key!r}",
-                expected="a change such as heedful.change.zero(heads=[1]), or a function",
-            )
-    return [item if isinstance(item, Change) else all_changes.function(item) for item in items]
+    return {
+        key: [item if isinstance(item, Change) else all_changes.function(item) for item in items]
+        for key, items in lists.items()
+    }
