@@ -176,7 +176,7 @@ def test_wrong_inputs_are_one_line(night, folder, cli, tmp_path):
 
     refused(of_pairs('"day","day and night"," and"', "--kind", "resample"), "line 2", "corrupted")
     refused(of_pairs('"nigh","night","t"'), "begin it with a space")
-    refused(of_pairs('"day","night",""'), "'' adds 0 tokens to 'day'")
+    refused(of_pairs('"day","night",""'), "'', 0 tokens after 'day'")
     (tmp_path / "bad.csv").write_text("clean,label\na,b\n")
     refused(cli("ablate", night, "--pairs", tmp_path / "bad.csv"), "clean, corrupted, label")
     (tmp_path / "latin.csv").write_bytes(b"clean,corrupted,label\ncaf\xe9,a,b\n")

@@ -207,7 +207,7 @@ def _ids_after(opened: LoadedModel, text: str, word: str, count: int | None = No
     added = after[len(before) :]
     if after[: len(before)] != before or len(added) != (count or len(added)) or not added:
         raise TextError(
-            f"{word!r} adds {len(added)} tokens to {text[-20:]!r}",
+            f"{word!r}, {len(added)} tokens after {text[-20:]!r}",
             expected="one token" if count else "a text that begins with a new token",
             remedy="begin it with a space, or choose a shorter word",
         )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, RunError
 from heedful.interventions import change, metrics
 from heedful.interventions.base import Change
 from heedful.interventions.first_order import estimates, observed
@@ -85,6 +85,7 @@ def ablate(
     Raises:
         ArgumentError: an unknown kind, metric or head; no logits of the next token; no contexts of
             equal length for "resample".
+        RunError: the metric of the unchanged model is not finite.
 
     >>> from heedful.models import GPT, GPTConfig
     >>> model = GPT(GPTConfig(vocabulary=9, context_length=8, width=12, layers=2, heads=3)).eval()
@@ -114,7 +115,9 @@ class Ablation:
         self.metric = METRICS[metric] if isinstance(metric, str) else metric
         self.contexts = with_others(contexts, seed) if kind == "resample" else [*contexts]
         if not self.contexts:
-            expected = f"one or more{', with another of equal length' * (kind == 'resample')}"
+            expected = (
+                "two contexts of equal length" if kind == "resample" else "two tokens or more"
+            )
             raise ArgumentError("no context", expected=expected)
         recording = self._recorded(self.contexts[0].inputs)
         used = self.contexts[0].metric or self.metric
@@ -164,6 +167,8 @@ class Ablation:
             with self._blocks.recorded():
                 unchanged = self._run(context.inputs)
             plain = float(self._metric(context, unchanged, unchanged))
+        if not math.isfinite(plain):
+            raise RunError(f"a metric of {plain} with all heads", expected="a finite number")
         yield Effect(number, "plain", plain)
         if self.first_order:
             yield from self._estimates(number, unchanged)
