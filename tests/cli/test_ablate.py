@@ -100,7 +100,8 @@ def test_an_interrupted_command_continues(night, folder, cli, tmp_path, monkeypa
     [part] = tmp_path.glob("a.json.*")
     with open(part, "a") as file:
         file.write('\n["cut')  # as if the process was killed while it wrote
-    refused(cli(*command, "--out", out, "--kind", "mean"), "results of another command", part.name)
+    for other in (["--kind", "mean"], ["--groups", "a=0.1"], ["--context-length", "15"]):
+        refused(cli(*command, "--out", out, *other), "results of another command", part.name)
     assert data(cli(*command, "--out", out)) == complete == json.loads(out.read_text())
     assert len(runs) - 1 == len(HEADS) * complete["contexts"]  # none was computed twice
     assert not part.exists()

@@ -61,31 +61,29 @@ def ablate(
 ) -> dict[str, Any]:  # fmt: skip
     """Take each head away, and measure by how much a metric changes; positive is worse.
 
-    Blocks below a changed head run only once. Sources: Michel et al. 2019 (arXiv:1905.10650); first
-    order: Syed et al. 2023 (arXiv:2310.10348), and Kramár et al. 2024 (arXiv:2403.00745).
+    Sources: Michel et al. 2019 (arXiv:1905.10650); first order: Syed et al. 2023
+    (arXiv:2310.10348), with the query and key of Kramár et al. 2024 (arXiv:2403.00745).
 
     Args:
         model: as for `heedful.intervene`, in evaluation mode.
-        contexts: for each text, the model's arguments by name; or a list of `Context`.
+        contexts: the model's arguments by name, for each text; or a `Context` for each pass.
         metric: "loss" (cross-entropy of the next token), "kl" (divergence from the unchanged
-            model), or a function of (output, inputs, unchanged_output) that returns one number, the
-            larger the worse.
-        kind: what heads give instead of their output: "zero", "mean" (their mean output over all
-            contexts) or "resample" (their output in another context of as many tokens).
-        groups: by name, what is taken away together: heads "5.1" or "2.*", and edges of a head
-            "5.1@-1:0-3", from the last query to the keys 0 to 3.
-        first_order: estimate all effects by one backward pass; only some are exact.
+            model), or a function of (output, inputs, unchanged_output): a number, larger is worse.
+        kind: what a head gives instead: "zero", "mean" (its mean output over all contexts) or
+            "resample" (its output in another context of as many tokens).
+        groups: by name, what is taken away together: heads "5.1" or "2.*", and edges of a head,
+            such as "5.1@-1:0-3" from the last query to the keys 0 to 3.
+        first_order: estimate all effects by one backward pass; up to 24 are also exact.
         seed: of the contexts that "resample" draws.
 
     Returns:
-        what `heedful ablate --json` prints: "heads", each with "delta" (mean over contexts) and
-        "error" (its standard error over texts; None for one text); "groups"; "proofs", the number
-        of changed outputs that are proved or refuted; "plain", the unchanged metric; …
+        what `heedful ablate --json` prints: "plain", the metric with all heads; "heads", with
+        "delta", its mean over contexts, and "error", its standard error over texts; "groups";
+        "proofs", the numbers of changed outputs; "correlation", of ranks, with first order.
 
     Raises:
-        ArgumentError: an unknown kind, metric or head; no logits of the next token; no contexts of
-            equal length for "resample".
-        RunError: the metric of the unchanged model is not finite.
+        ArgumentError: an unknown kind, metric or head; contexts or a model that do not suit these.
+        RunError: a metric that is not finite.
 
     >>> from heedful.models import GPT, GPTConfig
     >>> model = GPT(GPTConfig(vocabulary=9, context_length=8, width=12, layers=2, heads=3)).eval()
