@@ -245,13 +245,12 @@ def _effects(
 
     Each effect is appended to a file beside `out`, from which the same command continues.
     """
-    from heedful.interventions.ablation import Effect
     from heedful.views.progress import progress_bar
 
     inputs = [[tensor.tolist() for tensor in c.inputs.values()] for c in ablation.contexts]
     command = [*command, [*ablation.items.items()], ablation.first_order, inputs]
     key = hashlib.sha256(json.dumps(command).encode()).hexdigest()[:16]
-    effects = []
+    effects: list[Effect] = []
     for part in [] if out is None else _unfinished(out):
         for line in part.read_text("utf-8").split("\n"):
             fields: list[Any] = [key]
@@ -263,13 +262,13 @@ def _effects(
                     expected="the command that was interrupted",
                     remedy="remove the file, or choose another --out",
                 )
-            effects += [Effect(*fields[1:])] if fields[1:] else []
+            effects += [(*fields[1:],)] if fields[1:] else []
     processes.barrier()  # all have read the files
     numbers = range(processes.rank, len(ablation.contexts), processes.size)
     path = os.devnull if out is None else f"{out}.{processes.rank}.part"
     with progress_bar("running", processes.is_first) as report, open(path, "a") as file:
         for i, number in enumerate(numbers):
-            done = {effect.item for effect in effects if effect.context == number}
+            done = {item for context, item, *_ in effects if context == number}
             for j, effect in enumerate(ablation.effects(number, done)):
                 effects.append(effect)
                 file.write(f"\n{json.dumps([key, *effect])}")
