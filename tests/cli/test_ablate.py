@@ -85,6 +85,7 @@ def test_texts_are_split_into_contexts_and_errors_are_over_texts(kind, night, op
 def test_an_interrupted_command_continues(night, folder, cli, tmp_path, monkeypatch):
     out, runs = tmp_path / "a.json", []
     command = ["ablate", night, "--texts", folder, "--context-length", "16", "--json"]
+    command += ["--groups", "a=0.0,1.1"]
     complete = data(cli(*command))
     changed = ablation.Ablation._changed
 
@@ -103,7 +104,7 @@ def test_an_interrupted_command_continues(night, folder, cli, tmp_path, monkeypa
     for other in (["--kind", "mean"], ["--groups", "a=0.1"], ["--context-length", "15"]):
         refused(cli(*command, "--out", out, *other), "results of another command", part.name)
     assert data(cli(*command, "--out", out)) == complete == json.loads(out.read_text())
-    assert len(runs) - 1 == len(HEADS) * complete["contexts"]  # none was computed twice
+    assert len(runs) - 1 == (len(HEADS) + 1) * complete["contexts"]  # none was computed twice
     assert not part.exists()
     assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     refused(cli(*command, "--out", out), "already exists", "--overwrite")

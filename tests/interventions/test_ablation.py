@@ -14,7 +14,7 @@ from heedful.errors import ArgumentError, HeedfulError
 from heedful.interventions import Context
 from heedful.interventions.ablation import Ablation, rank_correlation
 from heedful.interventions.skipping import Blocks
-from heedful.models import GPT, Bert, BertConfig, GPTConfig
+from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
 
 L, H, d = 3, 4, 6
 IDS = [
@@ -343,6 +343,16 @@ def test_an_encoder_needs_a_function():
     result = heedful.ablate(model, contexts, metric=distance, groups={"all": ["*.*"]})
     assert result["plain"] == pytest.approx(0, abs=1e-6)
     assert result["groups"][0]["delta"] > 0
+
+
+def test_an_encoder_decoder_predicts_its_target():
+    config = Seq2SeqConfig(vocabulary=12, context_length=8, width=12, layers=1, heads=2)
+    model, target = Seq2Seq(config).eval(), IDS[0]
+    result = heedful.ablate(model, [{"source": IDS[3], "target": target}])
+    with torch.no_grad():
+        logits = model(IDS[3], target)
+    assert result["plain"] == pytest.approx(loss(getattr(logits, "logits", logits), target))
+    assert len(result["heads"]) == 3 * 2  # of the encoder, the decoder and between them
 
 
 @pytest.mark.parametrize(
