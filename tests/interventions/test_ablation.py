@@ -304,6 +304,17 @@ def test_first_order_is_exact_for_a_linear_metric():
         assert row["key"] == pytest.approx(value(q, k_other, head) - plain, rel=1e-3, abs=1e-3)
 
 
+def test_first_order_is_the_negative_gradient_of_gates(model):
+    result = heedful.ablate(model, [{"ids": IDS[0]}], first_order=True)
+    gates = torch.ones(L, H, requires_grad=True)
+    changes = {f"blocks.{i}": heedful.change.scale(gate) for i, gate in enumerate(gates)}
+    with heedful.intervene(model, changes):
+        logits = model(IDS[0]).logits[0, :-1]
+    [expected] = torch.autograd.grad(F.cross_entropy(logits, IDS[0][0, 1:]), gates)
+    estimates = torch.tensor([row["first_order"] for row in result["heads"]])
+    torch.testing.assert_close(estimates, -expected.flatten(), rtol=1e-4, atol=1e-6)
+
+
 def test_first_order_takes_only_a_sample_of_heads_away():
     model = GPT(GPTConfig(vocabulary=10, context_length=8, width=32, layers=3, heads=16)).eval()
     result = heedful.ablate(model, [{"ids": IDS[0]}], first_order=True, groups={"a": ["0.*"]})

@@ -319,7 +319,8 @@ def _print(data: dict[str, Any], totals: HeadTotals, count: int | None) -> None:
     rows = [scored[head["module"], head["head"]] for head in heads]
     more = {title: cells(heads, name) for name, title in TITLES.items()}
     more = {title: column for title, column in more.items() if {*column} != {MISSING}}
-    screen.print(scores_table(rows, count, None, screen.width, more)[0])
+    scores, hidden = scores_table(rows, count, None, screen.width, more)
+    screen.print(scores)
     if groups:
         columns = [[group["name"] for group in groups]]
         columns += [cells(groups, name) for name in ("delta", "error", "sum")]
@@ -333,6 +334,8 @@ def _print(data: dict[str, Any], totals: HeadTotals, count: int | None) -> None:
         f"{plural(data['contexts'], 'context')}; ± is the standard error over texts",
         f"changed outputs: {', '.join(f'{n:,} {proof}' for proof, n in data['proofs'].items())}",
     ]
+    if hidden:
+        lines.append(f"columns that did not fit: {', '.join(hidden)}; widen the terminal")
     if "Δ₁" in more:
         correlation = "–" if data["correlation"] is None else f"{data['correlation']:.2f}"
         lines.append(f"Δ₁: first-order estimate; its rank correlation with Δ is {correlation}")

@@ -188,7 +188,8 @@ class Ablation:
         """Whether the metric stays equal if all blocks below the last attention are skipped."""
         try:
             with self._blocks.skipped(self.names[-1:]):
-                return plain == context.metric(self._run(context.inputs), context.inputs, unchanged)
+                again = self._run(context.inputs)
+                return plain == float(context.metric(again, context.inputs, unchanged))
         except Exception:  # a block needs more of an earlier one than its output
             return False
 
