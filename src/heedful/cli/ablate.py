@@ -143,7 +143,8 @@ def ablate(
     ]
     ablation = Ablation(opened.model, contexts, function, kind, named, first_order, seed)
     if len(ablation.contexts) < len(contexts) and processes.is_first:
-        note(f"left out: {len(contexts) - len(ablation.contexts):,} contexts of unique lengths")
+        note(f"left out: {len(contexts) - len(ablation.contexts):,} of {len(contexts):,} contexts, "
+             "of a length that no other has")  # fmt: skip
     with notices(), processes.process_group(86_400.0):
         command = [str(model), metric, tokens, kind, seed, pairs and read_text(None, pairs)]
         effects = _effects(ablation, out, processes, command)
@@ -327,11 +328,12 @@ def _print(data: dict[str, Any], totals: HeadTotals, count: int | None) -> None:
         titles = ("group", "Δ", "±", "sum of its heads")
         screen.print("", table(titles, zip(*columns, strict=True), range(1, 4)), sep="\n")
     name, plain = data["metric"].rpartition(":")[2], cells([data], "plain")[0]
+    error = "; ± is the standard error over texts" * ("±" in more)
     lines = [
         f"Δ: {'drop' if name == DIFFERENCE else 'increase'} of {name} ({plain} with all heads) "
         f"without the head ({data['kind']}); positive: the model gets worse",
         f"over {plural(data['texts'], 'text')}, {plural(data['tokens'], 'token')} in "
-        f"{plural(data['contexts'], 'context')}; ± is the standard error over texts",
+        f"{plural(data['contexts'], 'context')}{error}",
         f"changed outputs: {', '.join(f'{n:,} {proof}' for proof, n in data['proofs'].items())}",
     ]
     if hidden:
