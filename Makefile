@@ -76,6 +76,8 @@ pictures: $(ALL)
 	$(BIN)/python docs/twice.py build/pictures
 	$(BIN)/heedful train build/pictures/twice.txt --out build/pictures/twice --layers 2 --batch 16 --vocabulary 420 --steps 1500 --evaluate-every 50 --seed 1 --precision float32 --watch-file build/pictures/seen.txt --watch-every 20
 	$(BIN)/heedful plot build/pictures/twice --out docs/pictures/watched.png --overwrite
+	$(BIN)/heedful ablate build/pictures/twice --file build/pictures/seen.txt --out build/pictures/ablation.json
+	cp build/pictures/ablation.png docs/pictures/
 	cp $(addprefix build/pictures/demo/pictures/,heads.png scores.png loss.png) docs/pictures/
 	cp build/pictures/drawn/heads.png docs/pictures/dates.png
 	$(BIN)/heedful describe build/pictures/demo --out docs/pictures/gpt.png --overwrite

@@ -178,6 +178,12 @@ def generation_picture(camera, generation):
     camera.take("generation", cell)
 
 
+def without_picture(camera, recording):
+    """Save a picture of the demo's model without a head that attends to near tokens."""
+    call, head, _, _ = best_head(recording, "local", nth=1)
+    camera.take("without", view(0, (call, head, 25, 24), without=f"{call}.{head}"))
+
+
 def generated(run):
     generation = Generation(heedful.open(run), texts := Catalogue({}), BEGINNING)
     generation.do("begin", {"prompt": BEGINNING, "tokens": 56, "seed": 11})
@@ -195,7 +201,12 @@ def address_of(texts, **options):
 def main(run, folder="docs/pictures"):
     recorded = recordings(run)
     texts, generation = generated(run)
-    addresses = address_of(Catalogue(recorded)), address_of(texts, generation=generation)
+    name, code = next(iter(recorded.items()))
+    addresses = (
+        address_of(Catalogue(recorded)),
+        address_of(texts, generation=generation),
+        address_of(Catalogue({name: code}), models={name: heedful.open(run)}),
+    )
     with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
         file, story = Path(temporary) / "bert.html", list(recorded.items())[BERT]
         walk = Path(temporary) / "walk.html"
@@ -205,9 +216,10 @@ def main(run, folder="docs/pictures"):
             executable_path=shutil.which("chromium"),
             args=["--no-sandbox", "--disable-background-networking"],
         )
-        page, growing = (Camera(browser, address, Path(folder)) for address in addresses)
+        page, growing, running = (Camera(browser, address, Path(folder)) for address in addresses)
         page.walk(walk.as_uri())
         generation_picture(growing, generation)
+        without_picture(running, code)
         pictures(page, recorded, file.as_uri())
         browser.close()
 

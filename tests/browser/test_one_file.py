@@ -13,7 +13,7 @@ from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.handlers import Handlers
 from heedful.views.explorer.wire import unpacked
 
-LIMIT = 0.46  # MB; enough for query and key of one of two heads
+LIMIT = 0.48  # MB; enough for query and key of one of two heads
 ASK = """async ([question, about]) => {
   const element = document.getElementById("heedful");
   while (!element.source) await new Promise((soon) => setTimeout(soon, 10));

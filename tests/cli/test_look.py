@@ -1,5 +1,6 @@
 """`heedful look`: its sources, its errors, its file and its server."""
 
+import json
 import os
 import shutil
 import stat
@@ -130,6 +131,22 @@ def test_a_model_that_continues_texts(night, recorded, cli, monkeypatch):
     misused(cli("look", night, "a", "--generate", "--html", "x.html"), "--html", "--generate")
     misused(cli("look", night, "a", "--generate", "--second", "b"), "--second")
     refused(cli("look", night, "night", "--generate", "--heads", "9"), "head 9")
+
+
+def test_a_file_of_ablate_is_shown_or_refused(recorded, cli, tmp_path):
+    page, path = tmp_path / "page.html", tmp_path / "heads.json"
+    heads = [{"module": f"model.blocks.{n}.attend", "head": 2, "delta": n} for n in range(3)]
+    cases = {
+        json.dumps({"heads": heads[:2]}): "", json.dumps({"model": 1}): "is not an ablation",
+        json.dumps({"heads": heads[::2]}): "head 2 of model.blocks.2.attend; expected heads of",
+        "[1]": "is not an ablation", "{": "damaged",
+    }  # fmt: skip
+    for text, error in cases.items():
+        path.write_text(text)
+        result = cli("look", recorded, "--ablation", path, "--html", page, "--overwrite")
+        assert result[0] == 0 if not error else refused(result, "heads.json", error) is None
+    misused(cli("look", recorded, "--ablation", tmp_path / "none.json"), "does not exist")
+    misused(cli("look", "model", "a", "--generate", "--ablation", path), "--ablation")
 
 
 @pytest.mark.parametrize("opens", [True, False, webbrowser.Error("none")])

@@ -58,6 +58,7 @@ Examples:
   heedful look first.safetensors second.safetensors
   heedful look runs/first runs/second "The import statement finds a module"
   heedful look runs/seen
+  heedful look runs/first "The import statement" --ablation heads.json
   heedful look google-bert/bert-base-uncased --file prompt.txt --segments @@
   heedful look first.safetensors --html first.html
   heedful look first.safetensors --html one.html --layers 2 --heads 0-3 --limit 100
@@ -84,6 +85,10 @@ transformers library.
 @heads_option
 @segments_option
 @click.option(
+    "--ablation", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+    help="Show what `heedful ablate --out FILE` measured for each head.",
+)  # fmt: skip
+@click.option(
     "--html", type=click.Path(path_type=Path), metavar="FILE",
     help="Write the page to this file instead of serving it.",
 )  # fmt: skip
@@ -103,8 +108,8 @@ transformers library.
 def look(
     source: tuple[str, ...], file: Path | None, second: str | None, image: Path | None, cut: bool,
     layers: list[int] | None, heads: list[int] | None, segments: SegmentsOption | None,
-    html: Path | None, limit: float | None, overwrite: bool, generate: bool, port: int,
-    no_browser: bool, verify: bool, opening: dict[str, Any],
+    ablation: Path | None, html: Path | None, limit: float | None, overwrite: bool,
+    generate: bool, port: int, no_browser: bool, verify: bool, opening: dict[str, Any],
 ) -> None:  # fmt: skip
     """Explore recordings, or a model's attention on a text, in a browser.
 
@@ -135,7 +140,7 @@ def look(
     reason = "cannot be combined with --generate."
     if generate:
         unused = {name: inputs[name] for name in ("second", "image", "cut")}
-        refuse(reason, html=html, verify=verify, segments=segments, **unused)
+        refuse(reason, html=html, verify=verify, segments=segments, ablation=ablation, **unused)
         if has_recording or len(models) > 1:
             raise click.UsageError("--generate needs one model, and no recording.")
         page = _generation_page(source[0], text, file, selection, opening)
@@ -163,6 +168,8 @@ def look(
             _texts(recordings, selection, ranges, words, second),
             models={} if image is not None else opened,  # texts typed in would have no image
         )
+    if ablation is not None:
+        page.texts.add_ablation(ablation)
     if html is not None:
         _write(html, page, limit)
     else:

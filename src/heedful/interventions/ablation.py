@@ -232,8 +232,8 @@ class Ablation:
         sums, counts = dict[str, Any](), Counter[str]()
         for context in self.contexts:
             for call in self._calls(context.inputs):
-                sums[call.name] = sums.get(call.name, 0) + call.output.double().sum((0, 2))
-                counts[call.name] += len(call.output) * call.shape[2]
+                sums[call.name] = sums.get(call.name, 0) + call.before.double().sum((0, 2))
+                counts[call.name] += len(call.before) * call.shape[2]
         return {name: total / counts[name] for name, total in sums.items()}
 
     @torch.no_grad()
@@ -251,9 +251,9 @@ class Ablation:
         if self.kind == "resample":
             others: Sequence[Any] = self._calls(context.other)
         elif self.kind == "mean":
-            others = [self._means[call.name][:, None].to(call.output) for call in calls]
+            others = [self._means[call.name][:, None].to(call.before) for call in calls]
         else:
-            others = [torch.zeros_like(call.output) for call in calls]
+            others = [torch.zeros_like(call.before) for call in calls]
         for call, gradient, other in zip(calls, gradients, others, strict=True):
             for name, numbers in estimates(call, gradient, other).items():
                 for head, estimate in zip(call.heads, numbers.tolist(), strict=True):

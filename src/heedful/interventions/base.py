@@ -75,7 +75,7 @@ def positions_of(side: str, positions: Any) -> slice | tuple[int, ...]:
         return numbers
     raise ArgumentError(
         f"{side}={reprlib.repr(positions)}",
-        expected=f"positions: {side}=3, {side}=[0, 4] or {side}=slice(2, 5)",
+        expected=f"positions: {side}=3, {side}=[0, 4], {side}=slice(2, 5) or a name of `segments`",
     )
 
 

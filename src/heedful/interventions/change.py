@@ -10,7 +10,7 @@ Sizes: B texts, h changed heads, N queries, M keys, v width of a value.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -49,7 +49,7 @@ def zero(heads: Heads = None) -> Change:
     """
 
     def define(call: HeadCall, rows: Tensor) -> Tensor:
-        return torch.zeros_like(call.output[:, :, rows])
+        return torch.zeros_like(call.values[:, :, :1]).expand(-1, -1, len(rows), -1)
 
     return Change("zero", heads_of(heads), define, accepts_dropout=True)
 
@@ -70,7 +70,7 @@ def scale(factor: float | Tensor, heads: Heads = None) -> Change:
         raise ArgumentError(f"factor={factor!r}", expected="a number or a tensor")
 
     def define(call: HeadCall, rows: Tensor) -> Tensor:
-        output = call.output[:, :, rows]
+        output = call.before[:, :, rows]
         factors = torch.as_tensor(factor, device=output.device).to(output.dtype)
         if factors.shape not in ((), (len(call.heads),)):
             raise ArgumentError(
@@ -108,7 +108,7 @@ def mean(heads: Heads = None, *, of: Recording | Tensor, per_position: bool = Fa
 
     def define(call: HeadCall, rows: Tensor) -> Tensor:
         means = of if isinstance(of, Tensor) else recorded(call.name, call.heads)
-        end, (_, h, _, v) = call.first_query + call.shape[2], call.output.shape
+        end, h, v = call.first_query + call.shape[2], call.shape[1], call.value.shape[3]
         sizes = (h, means.shape[1], v) if per_position else (h, v)
         if means.shape != sizes or (per_position and means.shape[1] < end):
             expected = f"({h} heads, at least {end} positions, width {v})"
@@ -118,7 +118,7 @@ def mean(heads: Heads = None, *, of: Recording | Tensor, per_position: bool = Fa
                 cause="texts of unequal lengths, or means of another model",
             )
         means = means[:, rows + call.first_query] if per_position else means[:, None]
-        return means.to(call.output).expand(len(call.output), h, len(rows), v)
+        return means.to(call.value).expand(len(call.value), h, len(rows), v)
 
     return Change("mean", heads_of(heads), define, accepts_dropout=True)
 
@@ -180,7 +180,12 @@ def _sees_all_earlier(call: HeadCall) -> bool:
     return (call.mask is None or is_causal) and not call.hidden
 
 
-def block(queries: Positions, keys: Positions, heads: Heads = None) -> Change:
+def block(
+    queries: Positions | str,
+    keys: Positions | str,
+    heads: Heads = None,
+    segments: Mapping[str, Positions] | None = None,
+) -> Change:
     """Hide keys from queries (attention knock-out): the weights of the other keys grow to sum to 1.
 
     Only the rows of these queries are computed again. A row that loses all its keys gives zeros;
@@ -188,19 +193,25 @@ def block(queries: Positions, keys: Positions, heads: Heads = None) -> Change:
     of layers, as a line for each layer does.
 
     Args:
-        queries, keys: positions, from 0: a number, a slice, a range or a list of numbers. Negative
-            ones count from the end of the pass. In `generate`, positions count all earlier tokens;
-            in a padded batch, they count padding.
+        queries, keys: positions, from 0: a number, a slice, a range or a list of numbers, or the
+            name of a segment. Negative ones count from the end of the pass. In `generate`,
+            positions count all earlier tokens; in a padded batch, they count padding.
         heads: as in `zero`.
+        segments: positions by name, as `recording.segments` takes them.
 
     Raises:
         ArgumentError: not positions; at the end of the context, a position that no pass had.
 
     >>> block(queries=-1, keys=slice(2, 5), heads=[0])
     <Change block queries -1 × keys 2:5, head 0>
+    >>> block("answer", "document", segments={"document": range(2, 5), "answer": [9]})
+    <Change block queries answer × keys document, all heads>
     """
-    edges = Edges(positions_of("queries", queries), positions_of("keys", keys))
-    name = f"block queries {words(edges.queries)} × keys {words(edges.keys)}"
+    sides = (queries, keys)
+    positions = [(segments or {}).get(p, p) if isinstance(p, str) else p for p in sides]
+    edges = Edges(positions_of("queries", positions[0]), positions_of("keys", positions[1]))
+    texts = [p if isinstance(p, str) else words(q) for p, q in zip(sides, edges, strict=True)]
+    name = f"block queries {texts[0]} × keys {texts[1]}"
     return Change(name, heads_of(heads), by_definition, edges=edges)
 
 
@@ -280,7 +291,7 @@ def function(change: Callable[..., Any]) -> Change:
     name = getattr(change, "__name__", type(change).__name__)
 
     def compute(call: HeadCall) -> Tensor:
-        new, output = change(call.query, call.key, call.value, call.output), call.output
+        new, output = change(call.query, call.key, call.value, call.before), call.before
         if not isinstance(new, Tensor) or new.shape != output.shape:
             shape = tuple(new.shape) if isinstance(new, Tensor) else type(new).__name__
             raise ArgumentError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -19,42 +19,46 @@ from heedful.errors import ArgumentError
 from heedful.ops import dispatch
 from heedful.ops.arguments import Arguments
 from heedful.ops.masks import Causal
+from heedful.ops.sdpa import four_axes
 from heedful.recorder.doors import heedful_attention, torch_operations, transformers_interface
 from heedful.recorder.doors.sdpa import DROPPED
 from heedful.recorder.observed_call import AXES, Observed
 from heedful.recording.module_names import Modules
 
-# Receives a function that returns the call; returns the new output and a note, or (None, "")
-Changer = Callable[[Callable[[], Observed]], tuple[Tensor | None, str]]
+# Receives functions that return the call without its output, and the output, (B, H, N, v); returns
+# the output that the model is to use, and a description of the change ("" if none)
+Apply: TypeAlias = Callable[[Callable[[], Observed], Callable[[], Tensor]], tuple[Tensor, str]]
 SDPA = F.scaled_dot_product_attention
 DOOR = "scaled_dot_product_attention"
 NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
 @contextmanager
-def entered(modules: Modules, changer: Changer, note: Callable[[], str]) -> Iterator[None]:
-    """Let `changer` replace the output of each call; `note()` describes the change of the next."""
+def entered(modules: Modules, apply: Apply, note: Callable[[], str]) -> Iterator[None]:
+    """Let `apply` replace the output of each call; `note()` describes the change of the next."""
 
-    def change(arguments: Arguments, context: Tensor) -> tuple[Tensor, str]:
-        build = functools.partial(heedful_attention.from_arguments, arguments, context)
-        output, what = changer(build)
-        return (context if output is None else output.reshape(context.shape)), what
+    def change(call: Any, run: Callable[[], Tensor]) -> tuple[Tensor, str]:
+        if not isinstance(call, Arguments):
+            return apply(call, run)
+        lead, build = call.shape[:-2], functools.partial(heedful_attention.from_arguments, call)
+        output, what = apply(build, lambda: four_axes(run(), lead))
+        return output.reshape(*lead, *output.shape[-2:]), what
 
     with ExitStack() as stack:
         stack.enter_context(dispatch.changing(change))
         if transformers_interface.is_loaded():
-            stack.enter_context(transformers_interface.changing(changer))
+            stack.enter_context(transformers_interface.patched.entered())
         if not all(map(torch_operations.is_covered, modules)):
-            stack.enter_context(SDPAMode(changer, note))
+            stack.enter_context(SDPAMode(apply, note))
         yield
 
 
 class SDPAMode(TorchFunctionMode):
     """Replaces the outputs of SDPA. It runs above autograd, so gradients pass through a change."""
 
-    def __init__(self, changer: Changer, note: Callable[[], str]) -> None:
+    def __init__(self, apply: Apply, note: Callable[[], str]) -> None:
         super().__init__()
-        self.changer, self.note = changer, note
+        self.apply, self.note = apply, note
 
     def __torch_function__(
         self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None
@@ -75,11 +79,14 @@ class SDPAMode(TorchFunctionMode):
         with dispatch.noted(self.note()):  # a recorder reports the call while it runs
             output = function(*arguments, **keywords)
         inputs = dict(zip(NAMES, arguments, strict=False)) | keywords
-        changed, _ = self.changer(functools.partial(_from_sdpa, inputs, output))
-        return output if changed is None else changed.reshape(output.shape)
+        changed, _ = self.apply(
+            functools.partial(_from_sdpa, inputs),
+            lambda: output if output.ndim == 4 else output[None, None],
+        )
+        return changed.reshape(output.shape)
 
 
-def _from_sdpa(inputs: dict[str, Any], output: Tensor) -> Observed:
+def _from_sdpa(inputs: dict[str, Any]) -> Observed:
     """Return the call of SDPA with these arguments; with four axes, the second is the heads."""
     query, scale = inputs["query"], inputs.get("scale")
     if query.ndim not in (2, 4):
@@ -89,10 +96,10 @@ def _from_sdpa(inputs: dict[str, Any], output: Tensor) -> Observed:
             cause="an axis that may be texts or heads",
         )
     tensors = [inputs[name] for name in NAMES[:3]]
-    query, key, value, output = (t if t.ndim == 4 else t[None, None] for t in (*tensors, output))
+    query, key, value = (t if t.ndim == 4 else t[None, None] for t in tensors)
     mask = inputs.get("attn_mask")
     return Observed(
-        query, key, value, output, query.shape[-1] ** -0.5 if scale is None else float(scale),
+        query, key, value, None, query.shape[-1] ** -0.5 if scale is None else float(scale),
         mask=Causal(0) if inputs.get("is_causal") else mask, axes=AXES,
         door=DOOR, why=DROPPED if inputs.get("dropout_p") else "",
     )  # fmt: skip

@@ -26,8 +26,8 @@ def observed(
 
     def observe(call: HeadCall) -> Tensor:
         calls.append(call)
-        probes.append(torch.zeros_like(call.output, requires_grad=torch.is_grad_enabled()))
-        return call.output + probes[-1]
+        probes.append(torch.zeros_like(call.before, requires_grad=torch.is_grad_enabled()))
+        return call.before + probes[-1]
 
     change = Change("observe", None, None, observe)
     with intervene(model, {name or type(model).__name__: change for name in names}):
@@ -45,5 +45,5 @@ def estimates(call: HeadCall, gradient: Tensor, other: HeadCall | Tensor) -> dic
         new = {"first_order": other}
     else:
         query, key = replace(call, query=other.query), replace(call, key=other.key)
-        new = {"first_order": other.output, "query": attend(query), "key": attend(key)}
-    return {name: (gradient * (z - call.output)).sum((0, 2, 3)) for name, z in new.items()}
+        new = {"first_order": other.before, "query": attend(query), "key": attend(key)}
+    return {name: (gradient * (z - call.before)).sum((0, 2, 3)) for name, z in new.items()}

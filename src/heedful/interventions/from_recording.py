@@ -53,26 +53,26 @@ def output(
         )
     capture = captures[call.number if len(captures) > 1 else 0]
     _check_sizes(capture, call, capture.value if recorded_values else None)
-    outputs = []
-    for text, old in enumerate(call.output):
+    outputs, wanted = [], call.rows if rows is None else rows
+    for text in range(len(call.query)):
         row = text if len(capture.query) > 1 else 0
         value = None if recorded_values else call.value[text : text + 1]
         recorded, queries = _text_of(capture, row, call.heads, value), capture.tokens[row].queries
         if rows is None:
             new = attend(recorded)[0]
         else:
-            is_row = torch.isin(queries, rows)
-            new = by_definition(recorded.in_float64(), is_row.nonzero()[:, 0])[0]
-            queries = queries[is_row]
-        if len(queries) < call.shape[2]:
-            new = old.index_copy(1, queries.to(old.device), new.to(old))
-        outputs.append(new.to(old))
-    return torch.stack(outputs) if rows is None else torch.stack(outputs)[:, :, rows]
+            new = by_definition(recorded.in_float64(), torch.isin(queries, rows).nonzero()[:, 0])[0]
+        new, is_real = new.to(call.value), torch.isin(wanted, queries)
+        if not is_real.all():
+            index = is_real.nonzero()[:, 0].to(new.device)
+            new = call.before[text][:, wanted].index_copy(1, index, new)
+        outputs.append(new)
+    return torch.stack(outputs)
 
 
 def _check_sizes(capture: Capture, call: HeadCall, value: Tensor | None) -> None:
     """Raise `ArgumentError` if a recorded call has other sizes than a call."""
-    side, own = (capture.query, call.query) if value is None else (value, call.output)
+    side, own = (capture.query, call.query) if value is None else (value, call.value)
     is_map = value is None and capture.weights is not None  # without queries
     S, H, N, _ = capture.query.shape
     width = own.shape[3] if is_map else side.shape[3]

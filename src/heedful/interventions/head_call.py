@@ -27,6 +27,8 @@ BLOCK = 512  # rows whose masks, or whose weights, are built at once
 class HeadCall(Observed):
     """A call with axes in standard order, a boolean mask (or None), and its place in the run.
 
+    compute_output: returns the output before the change, (B, h, N, v). If all heads are replaced,
+        it is not called, so the model's own attention does not run. `output` is not used.
     name: the module's name. number: the index among the module's calls in this context.
     pass_index: the index of the forward pass. heads: the numbers of the heads in the model.
     all_heads: the number of heads of the module.
@@ -35,7 +37,8 @@ class HeadCall(Observed):
     """
 
     value: Any = None
-    output: Any = None
+    output: None = None
+    compute_output: Callable[[], Tensor] | None = None
     name: str = ""
     number: int = 0
     pass_index: int = 0
@@ -50,7 +53,8 @@ class HeadCall(Observed):
         if tuple(heads) == self.heads:
             return self
         index = [self.heads.index(head) for head in heads]
-        return replace(cast(HeadCall, super().of_heads(index)), heads=tuple(heads))
+        call = cast(HeadCall, super().of_heads(index))
+        return replace(call, heads=tuple(heads), compute_output=lambda: self.before[:, index])
 
     def visible(self, rows: Tensor) -> Tensor:
         """Return which keys some queries may see; broadcasts to (B, h, n, M)."""
@@ -76,17 +80,20 @@ class HeadCall(Observed):
         is_open = self.mask is None and not self.hidden
         return replace(
             self, query=self.query[:, :, rows], mask=None if is_open else self.visible(rows),
-            output=None if self.output is None else self.output[:, :, rows],
             bias=None if self.bias is None else rows_of(self.bias, rows), hidden=(),
             sinks=sinks if sinks is None or sinks.ndim == 1 else sinks[:, :, rows],
         )  # fmt: skip
 
     def in_float64(self) -> HeadCall:
         """Return the call in float64, without a graph."""
-        names = ("query", "key", "value", "output", "bias", "sinks")
-        tensors = {name: getattr(self, name) for name in names}
-        exact = {name: t.detach().double() for name, t in tensors.items() if t is not None}
-        return replace(self, **exact)
+        tensors = {name: getattr(self, name) for name in ("query", "key", "value", "bias", "sinks")}
+        exact: Any = {name: t.detach().double() for name, t in tensors.items() if t is not None}
+        return replace(self, **exact, compute_output=lambda: self.before.detach().double())
+
+    @property
+    def before(self) -> Tensor:
+        """The output before the change, (B, h, N, v)."""
+        return cast(Callable[[], Tensor], self.compute_output)()
 
     @property
     def rows(self) -> Tensor:

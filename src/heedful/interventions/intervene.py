@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ from heedful.recorder.axes.mask_structure import Masks
 from heedful.recorder.axes.pass_inputs import Inputs
 from heedful.recorder.doors import refused_classes
 from heedful.recorder.doors.uncompiled import uncompiled
-from heedful.recorder.module_stack import Hook, ModuleStack
+from heedful.recorder.module_stack import ModuleStack
 from heedful.recorder.observed_call import AXES, Observed
 from heedful.recording.module_names import is_in
 
@@ -75,11 +76,8 @@ def intervene(model: nn.Module, changes: Mapping[str, Changes]) -> Iterator[Inte
             raise _checkpointed(name or type(module).__name__)
     running = ModuleStack(model, modules)
     intervention = Intervention(running, keys_of(_checked(changes), modules, model))
-    ending = _Ending(intervention)  # type: ignore[arg-type]
     with ExitStack() as stack:
-        stack.callback(ending.disconnect)
         stack.enter_context(running)
-        stack.callback(model.register_forward_hook(ending).remove)
         stack.enter_context(uncompiled(modules))
         stack.enter_context(doors.entered(modules, intervention.apply, intervention.next_note))
         yield intervention
@@ -94,9 +92,7 @@ class Intervention:
         self._logs: dict[tuple[str, int], ChangeReport] = {}  # by module and id of the change
         self._numbers: Counter[str] = Counter()  # calls of each module
         self._changeable: dict[str, None] = {}  # modules whose calls can be changed, in order
-        self._changed: set[str] = set()  # modules with a changed call in this pass
-        # the pass, its masks and its inputs
-        self._pass, self._masks, self._inputs = -1, Masks(), cast(Inputs | None, None)
+        self._pass, self._masks = -1, Masks()  # the pass and its masks
 
     def __repr__(self) -> str:
         calls = sum(log.calls for log in self._logs.values())
@@ -117,8 +113,9 @@ class Intervention:
         changes = [c.text for key in self._keys if key.fits(running.name) for c in key.changes]
         return f"changed by heedful.intervene: {', '.join(changes)}" if changes else ""
 
-    def apply(self, build: Callable[[], Observed]) -> tuple[Tensor | None, str]:
-        """Return the new output (B, H, N, v) of a call and a note; (None, "") if unchanged."""
+    def apply(self, build: Callable[[], Observed], run: Callable[[], Tensor]) -> tuple[Tensor, str]:
+        """Return the output (B, H, N, v) that the model is to use for a call, and a note ("" if the
+        output is unchanged). `run()` computes the model's own output."""
         running = self._running
         if running.frames and torch._C._current_graph_task_id() != -1:
             raise _checkpointed(running.name)
@@ -126,41 +123,37 @@ class Intervention:
             self._changeable[running.name] = None
         note = self.next_note()
         if not note:
-            return None, ""
-        with dispatch.hidden():
-            observed = build()
-            with no_autocast(observed.query):
-                call = self._call(observed, running.name)
-                for key in self._keys:
-                    if key.fits(call.name):
-                        key.add(call.name)
-                        for change in key.changes:
-                            call = _changed(call, change, self._log(call.name, change))
-        self._changed.add(call.name)
-        return (None, "") if call.output is observed.output else (call.output, note)
+            return run(), ""
+        observed = build()
+        run = _as_now(run, observed.query)
+        with dispatch.hidden(), no_autocast(observed.query):
+            call = unchanged = self._call(observed, running.name, run)
+            for key in self._keys:
+                if key.fits(call.name):
+                    key.add(call.name)
+                    for change in key.changes:
+                        call = _changed(call, change, self._log(call.name, change))
+        return call.before, "" if call is unchanged else note
 
     def _log(self, name: str, change: Change) -> ChangeReport:
         log = ChangeReport(name, change.name)
         return self._logs.setdefault((name, id(change)), log)
 
-    def _call(self, observed: Observed, name: str) -> HeadCall:
-        """Return the call with its place in the text."""
+    def _call(self, observed: Observed, name: str, run: Callable[[], Tensor]) -> HeadCall:
+        """Return the call with its place in the text; `run()` computes its output."""
         (B, H, N, M), running = observed.shape, self._running
         if observed.axes != AXES:
             raise ArgumentError(
                 f"attention of {name} with unknown axes", expected="(batch, heads, tokens, width)"
             )
         if running.pass_index != self._pass:
-            self._pass, self._masks, self._inputs = running.pass_index, Masks(), None
-            self._changed = set()  # an error may have ended the last pass
-        if observed.door == doors.DOOR:
-            self._inputs = self._inputs or Inputs(running.text_frame)
-            texts, _ = self._inputs.texts(N)
-            if texts and B % texts:
-                raise ArgumentError(
-                    f"a query {tuple(observed.query.shape)} of {name}, for {texts} texts",
-                    expected="the axes (batch, heads, tokens, width)",
-                )
+            self._pass, self._masks = running.pass_index, Masks()
+        texts, _ = Inputs(running.text_frame).texts(N) if observed.door == doors.DOOR else (1, 1)
+        if texts and B % texts:
+            raise ArgumentError(
+                f"a query {tuple(observed.query.shape)} of {name}, for {texts} texts",
+                expected="the axes (batch, heads, tokens, width)",
+            )
         self._masks.split(observed)
         is_cross, cached = crosses(observed, name), running.text_frame.cached
         number, self._numbers[name] = self._numbers[name], self._numbers[name] + 1
@@ -170,23 +163,18 @@ class Intervention:
         # the cache of a window has lost the first keys
         first_key = 0 if cached is None or is_cross else max(0, first_query + N - M)
         return HeadCall(
-            **vars(observed), name=name, number=number, pass_index=running.pass_index,
+            **vars(observed), compute_output=run, name=name, number=number,
+            pass_index=running.pass_index,
             heads=tuple(range(H)), all_heads=H, first_query=first_query, first_key=first_key,
         )  # fmt: skip
 
-    def end_pass(self) -> None:
-        """Raise `RunError` if attention of a module that ran in this pass was not changed."""
-        changed, self._changed = self._changed, set()
-        for module in (module for key in self._keys for module in key.modules):
-            has_changed = any(is_in(name, module) for name in changed)
-            if self._running.ran_in_pass(module) and not has_changed:
-                raise self._not_changed(module)
-
     def check(self) -> None:
-        """Raise an error if a change met no call; warn if an output differs from its definition."""
+        """Raise an error if a module was not changed; warn of outputs that differ from the
+        definition."""
         for key in self._keys:
-            if not key.attending:
-                raise self._not_changed(key.modules[0])
+            for module in key.modules:
+                if not any(is_in(name, module) for name in key.attending):
+                    raise self._not_changed(module)
             for name, change in ((name, c) for name in key.attending for c in key.changes):
                 log = self._log(name, change)
                 if change.edges is not None:
@@ -231,19 +219,20 @@ def _changed(call: HeadCall, change: Change, log: ChangeReport) -> HeadCall:
         hidden = (*hidden, (heads, rows, keys))
         part = replace(part, hidden=hidden)
     if not len(rows):
-        log.add(part, change, part.output[:, :, :0], rows, 0)
+        log.add(part, change, part.values[:, :, :0], rows, 0)
         return call
     if change.edges is not None:
         new = attend(part, rows)
     else:
         new = change.compute(part) if change.compute else change.define(part, rows)  # type: ignore
-    output, index = call.output, torch.tensor(heads, device=call.output.device)
-    new = new.to(output.dtype)
+    new = new.to(call.value.dtype)
     log.add(part, change, new, rows, 0 if part is before else _lost(before, part, rows))
     if len(rows) < call.shape[2]:
-        new = part.output.index_copy(2, rows.to(output.device), new)
-    output = new if heads == call.heads else output.index_copy(1, index, new)
-    return replace(call, output=output, hidden=hidden)
+        new = part.before.index_copy(2, rows.to(new.device), new)
+    if heads != call.heads:
+        index = torch.tensor(heads, device=new.device)
+        new = call.before.index_copy(1, index, new)
+    return replace(call, compute_output=lambda: new, hidden=hidden)
 
 
 def _lost(before: HeadCall, after: HeadCall, rows: Tensor) -> int:
@@ -253,6 +242,20 @@ def _lost(before: HeadCall, after: HeadCall, rows: Tensor) -> int:
         has_lost = before.visible(block).any(dim=-1) & ~after.visible(block).any(dim=-1)
         lost += int(has_lost.expand(*before.query.shape[:2], -1).any(dim=1).sum())
     return lost
+
+
+def _as_now(run: Callable[[], Tensor], query: Tensor) -> Callable[[], Tensor]:
+    """Return a function that calls `run` once, later, with the present autocast and gradients."""
+    device = query.device.type
+    is_cast, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+    has_gradients = torch.is_grad_enabled()
+
+    @functools.cache
+    def run_once() -> Tensor:
+        with torch.autocast(device, dtype, is_cast), torch.set_grad_enabled(has_gradients):
+            return run()
+
+    return run_once
 
 
 def _checkpointed(name: str) -> ArgumentError:
@@ -281,14 +284,3 @@ def _list_of(value: Any, key: Any) -> list[Change]:
                 expected="a change such as heedful.change.zero(heads=[1]), or a function",
             )
     return [item if isinstance(item, Change) else all_changes.function(item) for item in items]
-
-
-class _Ending(Hook):
-    """Checks the changes when the model's forward pass has ended; `running` has them."""
-
-    __slots__ = ()
-
-    def __call__(self, *arguments: Any) -> None:
-        changes: Any = self.running
-        if changes is not None:
-            changes.end_pass()

@@ -6,10 +6,11 @@ with dropout, use `definition.py`. Both paths apply every argument.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -24,8 +25,9 @@ FULL_MASK = 1 << 20  # entries (1 MB): masks up to this size are built in full, 
 MAPPED = (functorch.TransformType.Vmap, functorch.TransformType.Jvp)
 
 Listener: TypeAlias = Callable[[Arguments, Tensor, LogSumExpMode], None]
-# Returns the context that replaces the computed one, and a description of the change ("" if none)
-Changer: TypeAlias = Callable[[Arguments, Tensor], tuple[Tensor, str]]
+# Receives the call (its `Arguments`, or what another door passes) and a function that computes its
+# output; returns the output that replaces it, and a description of the change ("" if none)
+Changer: TypeAlias = Callable[[Any, Callable[[], Tensor]], tuple[Tensor, str]]
 
 
 class _Thread(threading.local):
@@ -50,7 +52,7 @@ def listening(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def changing(changer: Changer) -> Iterator[None]:
-    """Replace the result of each attention in this thread by `changer(arguments, context)`."""
+    """Replace the result of each attention in this thread by that of `changer(call, run)`."""
     _thread.changers = (*_thread.changers, changer)
     try:
         yield
@@ -88,18 +90,36 @@ def noted(note: str) -> Iterator[None]:
         _thread.note = before
 
 
+def changed(call: Any, run: Callable[[], Tensor]) -> tuple[Tensor, str]:
+    """Return the output of a call after all changers of this thread, and what they changed.
+
+    `run()` computes the output of the model; a changer that replaces all of it does not run it.
+    """
+    notes, output = [], None
+    for changer in () if _thread.running else _thread.changers:
+        output, note = changer(call, run)
+        run = functools.partial(_return, output)  # for the next changer
+        notes.append(note)
+    return run() if output is None else output, "; ".join(filter(None, notes))
+
+
+def _return(output: Tensor) -> Tensor:
+    return output
+
+
 def attend(arguments: Arguments) -> Tensor:
     """Compute the context, (..., N, v), let changers replace it, and notify the listeners."""
-    listeners, changers = _thread.listeners, _thread.changers
-    if _thread.running or not (listeners or changers):
+    listeners = _thread.listeners
+    if _thread.running or not (listeners or _thread.changers):
         return in_float32(_compute, arguments)
-    with hidden(), LogSumExpMode() as mode:
-        context = in_float32(_compute, arguments)
-    notes = []
-    for changer in changers:
-        context, note = changer(arguments, context)
-        notes.append(note)
-    with noted("; ".join(filter(None, notes))):
+    mode = LogSumExpMode()
+
+    def run() -> Tensor:
+        with hidden(), mode:
+            return in_float32(_compute, arguments)
+
+    context, note = changed(arguments, run)
+    with noted(note):
         for listener in listeners:
             listener(arguments, context, mode)
     return context

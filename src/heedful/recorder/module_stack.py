@@ -157,10 +157,6 @@ class ModuleStack:
         frame = self.frames[-1]
         return plain_name(frame.name) or class_of(frame.module).__name__
 
-    def ran_in_pass(self, name: str) -> bool:
-        """Whether a module, by its plain name, was called in the current pass."""
-        return any(plain_name(other) == name for other in self._runs)
-
     @property
     def _library_frame(self) -> Frame | None:
         """The outermost running model of heedful or transformers."""

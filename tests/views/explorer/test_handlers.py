@@ -1,14 +1,17 @@
 """The handlers of requests: numbers equal the library's, and wrong parameters are refused."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import small_recordings
 import torch
+import transformers
 from process_defaults import default_elsewhere, default_type
 
 from heedful.errors import ArgumentError, RunError
+from heedful.recorder import record
 from heedful.recording.certificate import Check
 from heedful.recording.row_sums import RowSums
 from heedful.views.explorer import handlers as handlers_module
@@ -302,6 +305,32 @@ def test_marked_segments_and_the_texts_of_a_call(recordings):
         Catalogue({"one": recordings["causal"]}, segments={"a": [9999]})
 
 
+REMOVED = ["", "0", "0.1.2", "0.x", "0.1.2.3.4", "9.0", "0.9", "0.0.99.0", "0.0.0.99", "0.1,"]
+
+
+def test_without_a_head_of_a_model_that_is_recorded_without_its_output_layer():
+    config = transformers.GPTNeoXConfig(
+        vocab_size=9, hidden_size=12, num_hidden_layers=2, num_attention_heads=3,
+        intermediate_size=20, max_position_embeddings=16,
+    )  # fmt: skip
+    model = small_recordings.sharp(transformers.GPTNeoXForCausalLM(config), 1)
+    ids = torch.arange(11)[None] ** 2 % 9
+    with torch.no_grad(), record(model.base_model) as recording:
+        model.base_model(ids)
+    request = requests_to(recording)
+    request.handlers.models = {"model": SimpleNamespace(writer=model, pieces=lambda ids: ids)}
+    _, arrays = request("without", removed="1.1", at=5)
+    with torch.no_grad():
+        model.gpt_neox.layers[1].attention.dense.weight[:, 4:8] = 0
+        logits = model(ids).logits
+    losses = torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:], reduction="none")
+    np.testing.assert_allclose(arrays["without"], losses, atol=1e-5)
+    for removed in REMOVED:
+        with pytest.raises(ArgumentError, match="expected") as error:
+            request("without", removed=removed, at=5)
+        assert "\n" not in str(error.value)
+
+
 CELL = {"head": "0", "query": "1", "key": "0"}
 REGION = {"head": "0", "queries": "0-5", "keys": "0-5"}
 WRONG = [
@@ -315,7 +344,7 @@ WRONG = [
     ("tokens", {"axis": "keys", "start": "99", "stop": "100"}),
     ("find", {"axis": "keys", "text": "x" * 1000}), ("segments", {"keys": "0-4;5"}),
     ("segments", {"keys": ";".join(["0-4"] * 61)}), ("small", {"call": "0.0.9"}),
-    ("scores", {"call": "a.b.c"}),
+    ("scores", {"call": "a.b.c"}), ("without", {"removed": "0.0", "at": "1"}),
 ]  # fmt: skip
 
 

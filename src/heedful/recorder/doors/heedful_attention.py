@@ -27,11 +27,12 @@ def watch(report: Report) -> AbstractContextManager[None]:
 
 
 def from_arguments(
-    arguments: Arguments, context: Tensor, lse: LogSumExpMode | None = None
+    arguments: Arguments, context: Tensor | None = None, lse: LogSumExpMode | None = None
 ) -> Observed:
     """Return the call of `heedful.attention` with these arguments, as tensors with four axes."""
     lead, shape = arguments.shape[:-2], arguments.shape
-    query, key, value, output = (four_axes(tensor, lead) for tensor in (*arguments[:3], context))
+    query, key, value = (four_axes(tensor, lead) for tensor in arguments[:3])
+    output = None if context is None else four_axes(context, lead)
     mask, table = arguments.mask, None
     has_axes = mask is not None and len(shape) != 4 and mask.device is not None
     if mask is not None and (has_axes or not is_built_in(mask)):  # a user's class may be mutable

@@ -28,9 +28,6 @@ from heedful.recording.module_names import Modules
 
 # Returns a context that hides a call from other doors; it yields whether to record the call
 Claim: TypeAlias = Callable[[], AbstractContextManager[bool]]
-# Receives a function that returns the call; returns a new output (B, H, N, v) or None if it leaves
-# the call unchanged, and a description of the change
-Changer: TypeAlias = Callable[[Callable[[], Observed]], tuple[Tensor | None, str]]
 
 TOP_LEFT = Causal(0)
 # Names that occur in the code of classes that compute attention without the interface
@@ -49,7 +46,7 @@ def watch(report: Report, claim: Claim) -> Iterator[None]:
         yield
         return
     listener = report, claim
-    with _patched.entered():
+    with patched.entered():
         _listeners.append(listener)
         try:
             yield
@@ -58,18 +55,6 @@ def watch(report: Report, claim: Claim) -> Iterator[None]:
 
 
 _listeners: list[tuple[Report, Claim]] = []  # of all threads; claims of other threads yield False
-_changers: list[Changer] = []  # of all threads; each leaves the calls of other threads unchanged
-
-
-@contextmanager
-def changing(changer: Changer) -> Iterator[None]:
-    """Let `changer` replace the output of each call through the interface."""
-    with _patched.entered():
-        _changers.append(changer)
-        try:
-            yield
-        finally:
-            _changers.remove(changer)
 
 
 @contextmanager
@@ -81,26 +66,25 @@ def _patch() -> Iterator[None]:
         function = original(self, implementation, default)
 
         def call(module: nn.Module, *tensors: Any, **keywords: Any) -> Any:
-            lse = None
+            lse, weights = None, [None]
+            build = functools.partial(from_arguments, implementation, module, tensors, keywords)
+
+            def run() -> Tensor:
+                with dispatch.hidden():
+                    output, weights[0] = function(module, *tensors, **keywords)
+                return output.transpose(1, 2)
+
             with ExitStack() as stack:
                 reports = [r for r, claim in tuple(_listeners) if stack.enter_context(claim())]
                 # eager attention has no sums; for a single query, sums save no time
                 has_rows = not (tensors and tensors[0].shape[2] == 1)
                 if reports and implementation != "eager" and has_rows:
                     lse = stack.enter_context(LogSumExpMode())
-                if _changers:  # which would also change the SDPA in this call
-                    stack.enter_context(dispatch.hidden())
-                result = function(module, *tensors, **keywords)
-            call = implementation, module, tensors, keywords
-            output, notes = result[0], []
-            for changer in tuple(_changers):
-                changed, note = changer(functools.partial(from_arguments, *call, output, None))
-                output = output if changed is None else changed.transpose(1, 2).contiguous()
-                notes.append(note)
-            with dispatch.noted("; ".join(filter(None, notes))):
+                output, note = dispatch.changed(build, run)
+            with dispatch.noted(note):
                 for report in reports:
-                    report(from_arguments, *call, output, lse)
-            return result if output is result[0] else (output, *result[1:])
+                    report(build, output, lse)
+            return output.transpose(1, 2).contiguous(), weights[0]
 
         return call
 
@@ -111,7 +95,7 @@ def _patch() -> Iterator[None]:
         interface.get_interface = original
 
 
-_patched = ProcessWide(_patch)
+patched = ProcessWide(_patch)  # entered while calls are reported or changed
 
 
 @functools.cache
@@ -143,10 +127,10 @@ def _interface() -> Any:
 
 
 def from_arguments(
-    implementation: str, module: nn.Module, tensors: tuple, keywords: dict, output: Tensor,
-    lse: LogSumExpMode | None,
+    implementation: str, module: nn.Module, tensors: tuple, keywords: dict,
+    output: Tensor | None = None, lse: LogSumExpMode | None = None,
 ) -> Observed:  # fmt: skip
-    """Return the call of an implementation of the interface with these arguments."""
+    """Return the call of an implementation of the interface; `output` is (B, H, N, v)."""
     names = ("query", "key", "value", "attention_mask", "dropout", "scaling")
     inputs = dict(zip(names, tensors, strict=False)) | keywords
     query, key, value = (_as_multiplied(inputs[name], implementation) for name in names[:3])
@@ -164,7 +148,7 @@ def from_arguments(
     if sinks is not None:  # transformers applies sinks after the kernel, whose sums lack them
         lse = None
     return Observed(
-        query, key, value, output.transpose(1, 2),
+        query, key, value, output,
         query.shape[-1] ** -0.5 if scale is None else float(scale),
         mask=mask, bias=inputs.get("position_bias"), softcap=inputs.get("softcap"), sinks=sinks,
         sums=lse.result(query.shape[:3]) if lse else None, axes=AXES, cross=cross,

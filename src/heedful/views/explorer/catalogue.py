@@ -10,9 +10,11 @@ import itertools
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.errors import ArgumentError
+from heedful.files import read_json
 from heedful.ops.indexing import check_index
 from heedful.recording import Call, Recording
 from heedful.recording.head_scores import ChanceScores
@@ -102,6 +104,7 @@ class Catalogue:
         """
         self._selection = layers, heads
         self.training_steps: list[TrainingStep] = []  # for the recordings of a training run
+        self.ablation: Any = None  # a file of `heedful ablate --out`
         self._sources: dict[str, _Complete | _Live] = {}
         for name, recording in recordings.items():
             texts = self.add(name, recording, typed)
@@ -121,6 +124,21 @@ class Catalogue:
         """Add a text that is being generated; return the index of its recording."""
         self._sources[self._unused(name)] = _Live(text, self._selection)
         return len(self._sources) - 1
+
+    def add_ablation(self, path: Path) -> None:
+        """Show what a file of `heedful ablate` measured for each head; refuse any other file."""
+        self.ablation = read_json(path)
+        known = {(call.name, head) for _, call in self.calls() for head in call.heads}
+        try:
+            heads = [(part["module"], part["head"]) for part in self.ablation["heads"]]
+        except (KeyError, TypeError):
+            expected = "a file of `heedful ablate --out`"
+            raise ArgumentError(f"{path}, which is not an ablation", expected=expected) from None
+        # the name of a module is longer in a model with its output layer
+        fits = [any(f".{m}".endswith(f".{k}") and h == i for k, i in known) for m, h in heads]
+        if sum(fits) < min(len(heads), len(known)):
+            unknown = "head {1} of {0}".format(*heads[fits.index(False)])
+            raise ArgumentError(f"{path} with {unknown}", expected="heads of the recorded model")
 
     def title_of(self, texts: list[str]) -> str:
         """Return a title that tells texts from those of the latest recording of typed texts."""

@@ -29,6 +29,7 @@ from heedful.views.explorer.request import Indices, Request
 from heedful.views.explorer.text import image_data, image_of
 from heedful.views.explorer.tiles import Pyramid, Tile
 from heedful.views.explorer.wire import packed
+from heedful.views.explorer.without import predictor, without
 
 WHOLE_ROWS = 1 << 26  # rows of up to so many weights are computed at once, without stored sums
 TOKENS, PART, RIVALS, STRONGEST = 4096, 1 << 20, 8, 1000  # limits of a response
@@ -49,7 +50,7 @@ class Handlers:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
-        self.model: dict[str, Any] | None = None  # the model that records new texts, if any
+        self.models: dict[str, Any] = {}  # the models of the recordings, in turn, by their names
         self.generation: dict[str, Any] | None = None  # the options of a generation, if any
         self.background = Background()
         self._jobs: dict[tuple, Job] = {}
@@ -70,10 +71,16 @@ class Handlers:
     def about(self, _: Request | None = None) -> bytes:
         """Return all recordings with their texts and calls, and the meaning of each head score."""
         words = {name: score._asdict() for name, score in SCORES.items()}
+        models = self.models.values()
+        model = {
+            "name": " and ".join(self.models), "pairs": all(each.reads_pairs for each in models),
+            "predicts": [predictor(each) is not None for each in models],
+        }  # fmt: skip
         steps = [step._asdict() for step in self.catalogue.training_steps]
         return packed({
-            "recordings": self.catalogue.about(), "words": words, "model": self.model,
-            "written": self.generation, "moments": steps,
+            "recordings": self.catalogue.about(), "words": words, "written": self.generation,
+            "moments": steps, "model": model if models else None,
+            "ablation": self.catalogue.ablation,
         })  # fmt: skip
 
     def tokens(self, request: Request) -> bytes:
@@ -265,6 +272,14 @@ class Handlers:
         about = {"word": "exact", "sinks": call.causes.sinks is not None}
         return packed(about, **job.arrays)
 
+    def without(self, request: Request) -> bytes:
+        """Return what the text's model predicts without some heads and edges."""
+        (recording, text, _, *tokens), call = self._call(request)
+        models, call_at = [*self.models.values()] or [None], self.catalogue.call
+        parts, at = request.parts("removed"), request.number("at", call.shape[1])
+        removed = [(call_at(recording, text, n, *tokens).name, *part) for n, *part in parts]
+        return without(models[recording % len(models)], call.ids, removed, at)
+
     def _call(self, request: Request) -> tuple[Indices, Call]:
         indices = request.indices()
         return indices, self.catalogue.call(*indices)
@@ -344,5 +359,6 @@ ENDPOINTS: dict[str, Callable[[Handlers, Request], bytes]] = {
     for name in (
         "about", "small", "scores", "tile", "tokens", "find", "image", "row", "column", "cell",
         "all_heads", "norms", "rollout", "part", "segments", "strongest",
+        "without",
     )
 }  # fmt: skip

@@ -26,7 +26,7 @@ from heedful.views.explorer.stored_inputs import SINGLE, size_of
 PAGE = Path(__file__).parent / "page"
 STANDALONE = "standalone"  # the style sheet of a page in its own window
 SHEETS = (  # in CSS order: of conflicting rules, the last applies
-    "base", "toolbar", "heads", "map", "weight", "glossary", "text", "image", "segments",
+    "base", "toolbar", "heads", "map", "weight", "glossary", "text", "without", "image", "segments",
     "generation", "training_steps", STANDALONE, "panes",
 )  # fmt: skip
 ENTRY, WORKER = PAGE / "sources" / "file_source.js", PAGE / "sources" / "worker.js"

@@ -82,6 +82,13 @@ class Request:
             raise self._error(name, f"at most {SEGMENTS} segments")
         return segments
 
+    def parts(self, name: str) -> list[list[int]]:
+        """Return heads and edges, written as `call.head` and `call.head.query.key`."""
+        parts = [part.split(".") for part in self._value(name).split(",")]
+        if not all(len(part) in (2, 4) and all(map(NUMBER.match, part)) for part in parts):
+            raise self._error(name, "call.head or call.head.query.key, with commas between")
+        return [list(map(int, part)) for part in parts]
+
     def choice(self, name: str, *choices: str) -> str:
         """Return one of `choices`; the first is the default."""
         choice = self._parameters.get(name, choices[0])

@@ -65,10 +65,7 @@ class Explorer:
     ) -> None:
         self.handlers, self.models, self.port = handlers, dict(models or {}), port
         self.generation: Any = generation
-        if self.models:
-            pairs = all(model.reads_pairs for model in self.models.values())
-            names = " and ".join(self.models)
-            handlers.model = {"name": names, "pairs": pairs, "count": len(self.models)}
+        handlers.models = self.models
         if generation is not None:
             handlers.generation = generation.about
         watched = {} if generation is None else {"watched": generation.work}

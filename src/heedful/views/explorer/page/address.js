@@ -8,7 +8,8 @@ import { FULL_VIEW, TABS } from "./state.js";
 /** @import { State } from "./state.js" */
 
 /** The part of the state whose changes add entries to the browser's history. @param {State} state */
-export const historyStep = (state) => `${state.path.value} ${state.head.value}`;
+export const historyStep = (state) =>
+  `${state.path.value} ${state.head.value} ${state.removed.value}`;
 
 /** The state as address parameters. @param {State} state */
 export function toAddress(state) {
@@ -38,6 +39,7 @@ export function toAddress(state) {
   if (sizes.join("")) params.sizes = sizes.join(",");
   if (state.isValueWeighted.value) params.values = "1";
   if (state.stars.value.length) params.stars = state.stars.value.join(",");
+  if (state.removed.value.length) params.without = state.removed.value.join(",");
   if (second && state.isSubtracted.value) params.difference = "1";
   if (state.theme.value) params.theme = state.theme.value;
   return new URLSearchParams(params).toString();
@@ -61,6 +63,10 @@ export function fromAddress(state, text) {
     state.isValueWeighted.value = params.get("values") === "1" && state.call.value.values;
     const stars = (params.get("stars") ?? "").split(",");
     state.stars.value = stars.filter((star) => /^\d{1,6}\.\d{1,6}$/.test(star));
+    const removed = (params.get("without") ?? "").split(",");
+    state.removed.value = removed.filter((id) =>
+      /^\d{1,6}\.\d{1,6}(\.\d{1,6}\.\d{1,6})?$/.test(id),
+    );
     state.isSubtracted.value = params.get("difference") === "1";
     state.view.value = viewOf(params.get("view"));
     const [query, key] = numbers("cell", ",");

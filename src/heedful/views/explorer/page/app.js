@@ -25,6 +25,8 @@ import { Toolbar } from "./toolbar.js";
 import { TrainingSteps } from "./training_steps.js";
 import { pinnedWeights } from "./weight/all_heads.js";
 import { Weight } from "./weight/weight.js";
+import { predicts, withoutParts } from "./without/removed.js";
+import { Without } from "./without/without.js";
 
 /** @import { Painter } from "./map/painter.js" */
 /** @import { Host, Source } from "./types.js" */
@@ -104,6 +106,7 @@ function sharedObjects(state, source) {
       source: differenceSource(source, state),
       scale: new Scale(),
     },
+    without: withoutParts(state, source),
     allHeads: pinnedWeights(state, source),
     cell: liveAnswer(source, () => cell() && ["cell", fields({ head: head(), ...cell() })], 30),
     row: line("row", "query"),
@@ -116,7 +119,7 @@ function Page({ state, source, host }) {
   const [shared] = useState(() => sharedObjects(state, source));
   const { tokens, heads, liveText, scale, shares, first, second, third, difference, painters } =
     shared;
-  const { allHeads, cell, row, column } = shared;
+  const { allHeads, cell, row, column, without } = shared;
   const page = useRef(/** @type {HTMLElement | null} */ (null));
   useExample(state, source, heads, host);
   const [isHelpOpen, setHelpOpen] = useState(false);
@@ -130,7 +133,8 @@ function Page({ state, source, host }) {
     );
     return () => {
       unlisten();
-      for (const part of [allHeads, cell, row, column, heads, liveText, shares]) part.end();
+      for (const part of [allHeads, cell, row, column, without, heads, liveText, shares])
+        part.end();
     };
   }, []);
   const map = (/** @type {string} */ key, /** @type {any} */ slot, /** @type {any} */ props) =>
@@ -147,11 +151,11 @@ function Page({ state, source, host }) {
       ${first.value ? html`<${LegendBar} state=${state} painter=${first.value} />` : null}
       <${Profile} state=${state} painter=${first} row=${row} column=${column} tokens=${tokens} />
     </main>
-    <div class="part text-part" data-part="text"><${TextPane} state=${state} source=${source} tokens=${tokens} liveText=${liveText} /></div>
-    <aside class="part" data-part="weight"><${Weight} state=${state} tokens=${tokens} liveAnswer=${cell} allHeads=${allHeads} /></aside>
+    <div class="part text-part" data-part="text"><${TextPane} state=${state} source=${source} tokens=${tokens} liveText=${liveText} without=${without} /></div>
+    <aside class="part" data-part="weight"><${Without} state=${state} tokens=${tokens} liveAnswer=${without} /><${Weight} state=${state} tokens=${tokens} liveAnswer=${cell} allHeads=${allHeads} /></aside>
     ${state.pane.value === "segments" ? html`<aside class="part" data-part="segments"><${SegmentPane} state=${state} source=${source} shares=${shares} /></aside>` : null}
     ${PANES.map((pane) => html`<${Divider} key=${pane} state=${state} pane=${pane} />`)}
     <${Notice} state=${state} />
-    ${isHelpOpen ? html`<${Help} close=${() => setHelpOpen(false)} canGenerate=${liveText.isAvailable} hasSteps=${Boolean(state.about.moments?.length)} />` : null}
+    ${isHelpOpen ? html`<${Help} close=${() => setHelpOpen(false)} canGenerate=${liveText.isAvailable} hasSteps=${Boolean(state.about.moments?.length)} canRemove=${Boolean(predicts(state))} />` : null}
   </div></div>`;
 }

@@ -44,6 +44,9 @@ const DEFINITIONS = {
   rollout:
     "Attention rollout (Abnar and Zuidema 2020): the mean of the heads of each layer, averaged with the identity, multiplied over the layers. It ignores values and feed-forward layers, so it is no proof of cause.",
   distance: "The mean distance between query and attended key, in tokens.",
+  without:
+    "The model runs on the text again. The output of a head that is taken away is set to zero; a query without a cell cannot attend to its key. The maps remain those of the unchanged run.",
+  loss: "The negative logarithm of the probability that the model gives a token, after the tokens before it. A larger loss is worse.",
 };
 
 /** For each kind of head, a sentence for beginners that says what such heads attend to. @type {Record<string, string>} */

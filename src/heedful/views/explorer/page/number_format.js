@@ -31,6 +31,9 @@ export function percent(share) {
   return `${Math.floor(hundredths * 10 ** count + 0.5) / 10 ** count}\u00a0%`;
 }
 
+/** A probability as short text. @param {number} share */
+export const chance = (share) => (share < 0.001 ? "< 0.1\u00a0%" : percent(share));
+
 /** A number with its noun. @param {number} n @param {string} one @param {string} [many] */
 export const plural = (n, one, many = `${one}s`) =>
   `${n.toLocaleString("en")} ${n === 1 ? one : many}`;

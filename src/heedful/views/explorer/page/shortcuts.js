@@ -32,6 +32,7 @@ const GENERATION = [
   ["y", "stop, go on"],
   ["x", "open the sampling options"],
 ];
+const REMOVAL = [["z  e", "take the selected head or cell away, or put it back"]];
 const TRAINING = [[",  .", "go to the previous, next recorded training step"]];
 /** Elements that handle all keys themselves, and those that handle arrows and space. */
 const TYPED = "input:not([type=checkbox], [type=range]), textarea, dialog, [popover]";
@@ -164,9 +165,10 @@ function openNextPart(/** @type {State} */ state, /** @type {HTMLElement | null}
   );
 }
 
-/** What the parts of the page show, and the list of all shortcuts. @param {{close: () => void, canGenerate: boolean, hasSteps: boolean}} props */
-export function Help({ close, canGenerate, hasSteps }) {
-  const all = [...(canGenerate ? GENERATION : []), ...(hasSteps ? TRAINING : []), ...HELP];
+/** What the parts of the page show, and the list of all shortcuts. @param {{close: () => void, canGenerate: boolean, hasSteps: boolean, canRemove: boolean}} props */
+export function Help({ close, canGenerate, hasSteps, canRemove }) {
+  const all = [canGenerate ? GENERATION : [], hasSteps ? TRAINING : [], HELP].flat();
+  if (canRemove) all.splice(-3, 0, ...REMOVAL);
   const box = useRef(/** @type {HTMLDialogElement | null} */ (null));
   useEffect(() => box.current?.showModal(), []);
   return html`<dialog ref=${box} onClose=${close} aria-label="How to use the page"><h2 tabindex="-1" autofocus>How to use the page</h2>

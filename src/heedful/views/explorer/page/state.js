@@ -61,6 +61,8 @@ export class State {
     );
     /** The starred heads, as call.head of any text. */
     this.stars = signal(/** @type {string[]} */ ([]));
+    /** Heads and cells that are taken away, as call.head and call.head.query.key of any text. */
+    this.removed = signal(/** @type {string[]} */ ([]));
     this.isSubtracted = signal(false); // whether a third map shows the second minus the first
     /** The map seen before the current one. */
     this.previous = /** @type {{path: number[], head: number} | null} */ (null);

@@ -111,13 +111,30 @@ export interface TrainingStep {
   validated: number | null;
 }
 
+/** What `heedful ablate` measured for a head: exactly, with a standard error, or to first order. */
+export interface AblatedHead {
+  module: string;
+  head: number;
+  delta: number | null;
+  error: number | null;
+  first_order: number | null;
+}
+
 /** The answer `about`: everything that the page can show. */
 export interface About {
   recordings: RecordingAbout[];
   /** Definitions of the head scores. */
   words?: Record<string, { definition: string; source: string }>;
-  /** The model that records new texts. */
-  model?: { name: string; pairs: boolean; count: number } | null;
+  /** The model that records new texts; whether each of its models predicts the next token. */
+  model?: { name: string; pairs: boolean; predicts: boolean[] } | null;
+  /** A file of `heedful ablate`. */
+  ablation?: {
+    model: string;
+    metric: string;
+    kind: string;
+    texts: number;
+    heads: AblatedHead[];
+  } | null;
   /** The model that continues texts, its default options and their help texts. */
   written?: { model: string; wishes: GenerationOptions; says: Record<string, string> } | null;
   /** Recordings of one text at several steps of training. */

@@ -2,10 +2,19 @@
 // canvas, as large as the visible part, is repainted on scrolling: thousands of heads stay fast.
 import { html, useEffect, useRef, useState } from "../html.js";
 import { nearest, prepareCanvas, useKeyboardCursor, useWidth } from "../list_navigation.js";
-import { paintPixels, share, table } from "../map/colours.js";
+import { diverging, paintPixels, share, table } from "../map/colours.js";
 import { download } from "../map/save.js";
 import { Colours } from "../map/scale.js";
-import { callTitle, groups, headText, isSame, KINDS, UNBOUNDED } from "./scores.js";
+import {
+  callTitle,
+  DELTA,
+  groups,
+  headText,
+  isSame,
+  KINDS,
+  scaleEnd,
+  scoreText,
+} from "./scores.js";
 
 /** @import { State } from "../state.js" */
 /** @import { HeadEntry, Heads } from "./scores.js" */
@@ -104,7 +113,7 @@ export function Grid(props) {
 export const isChosen = (entry, state) =>
   entry.call === state.path.value[2] && entry.head === state.head.value;
 
-/** A head in the list of starred heads. @param {HeadEntry} entry */
+/** A head in the lists of starred and of removed heads. @param {HeadEntry} entry */
 export const starOf = ({ call, head }) => `${call}.${head}`;
 
 /** @param {HeadEntry} entry @param {State} state */
@@ -180,9 +189,7 @@ function draw(canvas, box, layout, props) {
       context.fillText(label.text, 2, label.y + label.high / 2, wide - 4);
   const { size } = layout;
   const colours = table(dark);
-  const maximum = UNBOUNDED.includes(props.score)
-    ? Math.max(...props.entries.map((entry) => entry.values[props.score] || 0), 1e-9)
-    : 1;
+  const maximum = scaleEnd(props.entries, props.score);
   for (const { entry, x, y } of layout.places) {
     if (y + size < props.top || y > props.top + high) continue;
     const inner = size - 3;
@@ -191,7 +198,7 @@ function draw(canvas, box, layout, props) {
     else if (props.paint === "kind") {
       context.fillStyle = KINDS[entry.kind] ?? ink("line");
       context.fillRect(x + 1, y + 1, inner, inner);
-    } else heat(context, entry.values[props.score], maximum, x + 1, y + 1, inner, colours, ink);
+    } else heat(context, entry, props.score, maximum, x + 1, y + 1, inner, ink);
     if (props.paint !== "kind" && KINDS[entry.kind]) {
       context.fillStyle = KINDS[entry.kind];
       context.fillRect(x + 1, y + size - 5, inner, 3);
@@ -199,6 +206,14 @@ function draw(canvas, box, layout, props) {
     if (isStarred(entry, props.state)) {
       context.fillStyle = ink("mark");
       context.fillText("★", x + 2, y + 8);
+    }
+    if (props.state.removed.value.includes(starOf(entry))) {
+      context.strokeStyle = ink("mark");
+      context.lineWidth = 2;
+      context.beginPath();
+      context.moveTo(x + 3, y + size - 5);
+      context.lineTo(x + size - 5, y + 3);
+      context.stroke();
     }
     const mark = isChosen(entry, props.state)
       ? ink("mark")
@@ -226,9 +241,9 @@ function savePicture(canvas, box, layout, props) {
   copy.remove();
 }
 
-/** The colour scale of a score. @param {{maximum: number, dark: boolean}} props */
-export const Scale = ({ maximum, dark }) =>
-  html`<span class="scale">0<${Colours} colours=${table(dark)} />${+maximum.toPrecision(3)}</span>`;
+/** The colour scale of a score. @param {{maximum: number, isSigned: boolean, dark: boolean}} props */
+export const Scale = ({ maximum, isSigned, dark }) =>
+  html`<span class="scale">${isSigned ? scoreText(DELTA, -maximum) : 0}<${Colours} colours=${isSigned ? diverging(dark) : table(dark)} />${isSigned ? scoreText(DELTA, maximum) : +maximum.toPrecision(3)}</span>`;
 
 /** Painted pictures of each answer. @type {WeakMap<import("../types.js").Answer, Map<string, OffscreenCanvas>>} */
 const PAINTED = new WeakMap();
@@ -266,20 +281,28 @@ function picture(context, entry, x, y, size, colours, dark) {
 
 /**
  * Draw a score as a colour, and as a number if there is room.
- * @param {CanvasRenderingContext2D} context @param {number} value @param {number} maximum
- * @param {number} x @param {number} y @param {number} size @param {Uint32Array} colours
+ * @param {CanvasRenderingContext2D} context @param {HeadEntry} entry @param {string} score
+ * @param {number} maximum @param {number} x @param {number} y @param {number} size
  * @param {(name: string) => string} ink
  */
-function heat(context, value, maximum, x, y, size, colours, ink) {
+function heat(context, entry, score, maximum, x, y, size, ink) {
   context.fillRect(x, y, size, size);
-  if (!Number.isFinite(value)) return;
-  const part = share(value, maximum, "linear");
-  const word = colours[Math.round(part * 255)];
-  context.fillStyle = `rgb(${word & 255} ${(word >> 8) & 255} ${(word >> 16) & 255})`;
-  context.fillRect(x, y, size, size);
-  if (size < 26) return;
-  context.fillStyle = part > 0.45 ? ink("ground") : ink("text");
+  const value = entry.values[score];
+  const isSigned = score === DELTA;
+  if (!Number.isFinite(value) && !isSigned) return;
+  const part = share(value, maximum, isSigned ? "difference" : "linear");
+  if (Number.isFinite(value)) {
+    const word = (isSigned ? diverging : table)(ink("dark") === "1")[Math.round(part * 255)];
+    context.fillStyle = `rgb(${word & 255} ${(word >> 8) & 255} ${(word >> 16) & 255})`;
+    context.fillRect(x, y, size, size);
+  }
+  const decimals = Math.max(0, 1 - Math.floor(Math.log10(maximum)));
+  const short = isSigned ? +value.toFixed(decimals) : value;
+  const text = value >= 9.95 && !isSigned ? value.toFixed(0) : scoreText(score, short);
+  if (size < 26 || context.measureText(text).width > size) return;
+  const isStrong = isSigned ? Math.abs(part - 0.5) > 0.3 : part > 0.45;
+  context.fillStyle = isStrong ? ink("ground") : ink("text");
   context.textAlign = "center";
-  context.fillText(value < 9.95 ? value.toFixed(2) : value.toFixed(0), x + size / 2, y + size / 2);
+  context.fillText(text, x + size / 2, y + size / 2);
   context.textAlign = "left";
 }

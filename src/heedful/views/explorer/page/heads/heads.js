@@ -5,7 +5,16 @@ import { html, useState } from "../html.js";
 import { plural } from "../number_format.js";
 import { Grid, isChosen, isStarred, Scale, starOf } from "./grid.js";
 import { Scatter } from "./scatter.js";
-import { headText, KINDS, SCORES, title, UNBOUNDED } from "./scores.js";
+import {
+  DELTA,
+  headText,
+  KINDS,
+  scaleEnd,
+  scoreNames,
+  scoreText,
+  title,
+  UNBOUNDED,
+} from "./scores.js";
 
 /** @import { State } from "../state.js" */
 /** @import { HeadEntry } from "./scores.js" */
@@ -18,8 +27,8 @@ let lastId = 0; // shared by all pages of a document, so that ids are unique
 export function HeadsPane({ state, heads }) {
   const id = useState(() => `heads-${++lastId}`)[0];
   const [view, setView] = useState("both");
-  const [paint, setPaint] = useState("picture");
-  const [score, setScore] = useState("previous");
+  const [paint, setPaint] = useState(state.about.ablation ? "score" : "picture");
+  const [score, setScore] = useState(state.about.ablation ? DELTA : "previous");
   const [sorted, setSorted] = useState(false);
   const [minimum, setMinimum] = useState(0);
   const [kinds, setKinds] = useState(/** @type {string[]} */ ([]));
@@ -29,7 +38,7 @@ export function HeadsPane({ state, heads }) {
   const entries = filtered(state, all, { score, sorted, minimum, kinds: filters });
   const layered = !sorted;
   const isLarge = state.largeHeads.value;
-  const maximum = limit(all, score);
+  const maximum = scaleEnd(all, score);
   const toggle = (/** @type {string} */ kind) =>
     setKinds(kinds.includes(kind) ? kinds.filter((other) => other !== kind) : [...kinds, kind]);
   const value = (/** @type {Event} */ event) =>
@@ -42,10 +51,10 @@ export function HeadsPane({ state, heads }) {
     <div class="bar"><h2>${Term("Heads", "head")}</h2>
       <${Choice} label="View of the heads" options=${sameNames("grid", "scatter", "both")} selected=${view} choose=${setView} />
       <button type="button" class="enlarge" aria-pressed=${isLarge} aria-label="Heads in the middle of the page" title=${isLarge ? "back to the map" : "larger pictures, in place of the map"} onClick=${() => (state.largeHeads.value = !isLarge)}>⤢</button></div>
-    <div class="knobs"><span class="quiet">colour by</span><${Choice} label="Colour heads by" options=${sameNames("picture", "kind", "score")} selected=${paint} choose=${setPaint} />${paint === "score" ? html`<${Scale} maximum=${maximum} dark=${state.activeTheme.value === "dark"} />` : null}</div>
-    <div class="knobs"><select aria-label="Score" value=${score} onChange=${changeScore}>${SCORES.map((name) => html`<option value=${name}>${name}</option>`)}</select>
+    <div class="knobs"><span class="quiet">colour by</span><${Choice} label="Colour heads by" options=${sameNames("picture", "kind", "score")} selected=${paint} choose=${setPaint} />${paint === "score" ? html`<${Scale} maximum=${maximum} isSigned=${score === DELTA} dark=${state.activeTheme.value === "dark"} />` : null}</div>
+    <div class="knobs"><select aria-label="Score" value=${score} onChange=${changeScore}>${scoreNames(state.about).map((name) => html`<option value=${name}>${name}</option>`)}</select>
       <label><input type="checkbox" checked=${sorted} onChange=${() => setSorted(!sorted)} /> sort</label>
-      <label class="least" title=${`Hide heads with less ${score}`}><span aria-hidden="true">≥</span> <output>${minimum.toFixed(2)}</output><input type="range" aria-label=${`Minimum of ${score}`} min="0" max=${maximum} step=${maximum / 40} value=${minimum} onInput=${(/** @type {Event} */ e) => setMinimum(Number(value(e)))} /></label></div>
+      <label class="least" title=${`Hide heads with less ${score}`}><span aria-hidden="true">${score === DELTA ? "|Δ| " : ""}≥</span> <output>${scoreText(score, minimum).replace("+", "")}</output><input type="range" aria-label=${`Minimum of ${score}`} min="0" max=${maximum} step=${maximum / 40} value=${minimum} onInput=${(/** @type {Event} */ e) => setMinimum(Number(value(e)))} /></label></div>
     <${Kinds} state=${state} all=${all} kinds=${kinds} toggle=${toggle} />
     ${heads.progress < 1 ? html`<p class="quiet late" role="status">${Explained("Scores", "The scores are means over the queries. In long texts, they are first estimated from some queries.")} are being computed, ${Math.floor(heads.progress * 100)} %</p>` : null}
     ${view === "scatter" ? null : html`<${Grid} state=${state} heads=${heads} entries=${entries} layered=${layered} paint=${paint} score=${score} id=${`${id}-grid`} point=${(/** @type {HeadEntry | null} */ entry) => setPointed(entry ? [entry] : [])} />`}
@@ -74,16 +83,10 @@ function filtered(state, all, { score, sorted, minimum, kinds }) {
     entries = entries.filter(
       (entry) => kinds.includes(entry.kind) || (kinds.includes("★") && isStarred(entry, state)),
     );
-  if (minimum > 0) entries = entries.filter(({ values }) => values[score] >= minimum);
+  if (minimum > 0) entries = entries.filter(({ values }) => Math.abs(values[score]) >= minimum);
   const sortValue = (/** @type {HeadEntry} */ { values }) =>
-    Number.isFinite(values[score]) ? values[score] : -1;
+    Number.isFinite(values[score]) ? values[score] : Number.NEGATIVE_INFINITY;
   return sorted ? [...entries].sort((a, b) => sortValue(b) - sortValue(a)) : entries;
-}
-
-/** The largest value of a score's slider. @param {HeadEntry[]} all @param {string} score */
-function limit(all, score) {
-  if (!UNBOUNDED.includes(score)) return 1;
-  return Math.max(...all.map(({ values }) => values[score] || 0), 1e-6);
 }
 
 /** The legend of kinds with their counts; it also filters the heads by kind. @param {{state: State, all: HeadEntry[], kinds: string[], toggle: (kind: string) => void}} props */
@@ -119,7 +122,9 @@ function Star({ state, entry }) {
 /** The selected head with its scores. @param {{state: State, entry: HeadEntry | undefined, all: HeadEntry[]}} props */
 export function HeadSummary({ state, entry, all }) {
   if (!entry) return null;
-  const names = SCORES.filter((name) => Number.isFinite(entry.values[name]));
+  const names = scoreNames(state.about).filter(
+    (name) => name === DELTA || Number.isFinite(entry.values[name]),
+  );
   const { scores } = entry.answers;
   const colour = KINDS[entry.kind];
   if (entry.answers.failed)
@@ -131,7 +136,7 @@ export function HeadSummary({ state, entry, all }) {
   }</h3>
     ${entry.kind ? html`<p>${kindSentence(entry.kind)}</p>` : html`<p class="quiet">Its scores are being computed.</p>`}
     ${scores && scores.word !== "exact" ? html`<p>≈ <${Precision} answer=${scores} /></p>` : null}
-    <dl>${names.map((name) => html`<div><dt>${Explained(name, scoreTip(entry, name))}<${Bar} entry=${entry} name=${name} maximum=${limit(all, name)} /></dt><dd>${entry.values[name].toFixed(2)}</dd></div>`)}</dl></div>`;
+    <dl>${names.map((name) => html`<div><dt>${Explained(name, scoreTip(entry, name))}<${Bar} entry=${entry} name=${name} maximum=${scaleEnd(all, name)} /></dt><dd>${name === DELTA && entry.ablated?.delta === null ? "≈ " : ""}${scoreText(name, entry.values[name])}</dd></div>`)}</dl></div>`;
 }
 
 /** The definition of a score, with its chance level and its number of queries. @param {HeadEntry} entry @param {string} name */
@@ -141,15 +146,23 @@ function scoreTip(entry, name) {
     ? ` Chance is ${chance.toFixed(2)}. ${meaning("chance")}`
     : "";
   const count = queries > 0 ? ` It is a mean over ${plural(queries, "query", "queries")}.` : "";
+  if (name === DELTA) return `${meaning(name)} ${deltaText(entry)}`;
   if (UNBOUNDED.includes(name))
     return `${meaning(name)}${count} The bar ends at the largest ${name} of all heads.`;
   return `${meaning(name)}${chanceText}${count}`;
+}
+
+/** How certain the Δ of a head is. @param {HeadEntry} entry */
+function deltaText({ ablated }) {
+  if (!ablated) return "The file has no number for this head.";
+  if (ablated.delta === null) return "This number is an estimate to first order.";
+  return ablated.error == null ? "" : `The standard error is ${+ablated.error.toPrecision(2)}.`;
 }
 
 /** A bar for a score from 0 to its maximum, with a tick at chance. @param {{entry: HeadEntry, name: string, maximum: number}} props */
 function Bar({ entry, name, maximum }) {
   const chance = entry.chance[name];
   return html`<svg class="score" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true"><rect width="100" height="10" class="whole" />
-    <rect width=${Math.min(1, entry.values[name] / maximum) * 100} height="10" fill=${entry.kind === name ? KINDS[name] : undefined} class="plus" />
+    <rect width=${Math.min(1, Math.abs(entry.values[name] || 0) / maximum) * 100} height="10" fill=${name === DELTA ? `rgb(var(--${entry.values[name] > 0 ? "worse" : "better"}))` : entry.kind === name ? KINDS[name] : undefined} class="plus" />
     ${Number.isFinite(chance) ? html`<rect x=${chance * 100 - 0.75} width="1.5" height="10" class="chance" />` : null}</svg>`;
 }

@@ -1,6 +1,7 @@
 // All heads of a text: their names, small pictures, scores and kinds, requested call by call.
 import { addScores } from "../glossary.js";
 import { signal } from "../html.js";
+import { plural } from "../number_format.js";
 
 /** @import { State } from "../state.js" */
 /** @import { About, Answer, Source } from "../types.js" */
@@ -16,9 +17,28 @@ export const KINDS = {
   induction: "#d55e00",
   duplicate: "#cc79a7",
 };
-export const SCORES = [...Object.keys(KINDS), "entropy", "distance"];
+const SCORES = [...Object.keys(KINDS), "entropy", "distance"];
+/** The change of a metric without the head, as `heedful ablate` measured it. */
+export const DELTA = "Δ";
 /** Scores that may exceed 1. */
-export const UNBOUNDED = ["entropy", "distance"];
+export const UNBOUNDED = ["entropy", "distance", DELTA];
+
+/** The names of all scores. @param {About} about */
+export const scoreNames = ({ ablation }) => (ablation ? [DELTA, ...SCORES] : SCORES);
+
+/** The end of a score's scale. @param {HeadEntry[]} entries @param {string} name */
+export const scaleEnd = (entries, name) =>
+  UNBOUNDED.includes(name)
+    ? Math.max(...entries.map(({ values }) => Math.abs(values[name]) || 0), 1e-6)
+    : 1;
+
+/** A score as text. @param {string} name @param {number} value */
+export function scoreText(name, value) {
+  if (!Number.isFinite(value)) return "–";
+  if (name !== DELTA) return value.toFixed(2);
+  const sign = value > 0 ? "+" : value < 0 ? "−" : "";
+  return sign + String(+Math.abs(value).toPrecision(2)).replace("-", "−");
+}
 
 /**
  * The answers about a call's heads so far.
@@ -42,6 +62,7 @@ export const UNBOUNDED = ["entropy", "distance"];
  * @property {Record<string, number>} values
  * @property {Record<string, number>} chance
  * @property {Record<string, number>} queries the number of queries that each score is a mean over
+ * @property {import("../types.js").AblatedHead | undefined} ablated what `heedful ablate` measured
  * @property {CallAnswers} answers
  */
 
@@ -61,6 +82,12 @@ export class Heads {
     this.visible = [];
     setTitles(state.about);
     addScores(state.about.words);
+    const { ablation } = state.about;
+    if (ablation) {
+      const { model, metric, kind, texts } = ablation;
+      const definition = `how much worse the ${metric} gets without the head (${kind}, mean of ${plural(texts, "text")}); negative: it gets better`;
+      addScores({ [DELTA]: { definition, source: `heedful ablate, ${model}` } });
+    }
   }
 
   /** The answers about a call of the current text. @param {number} call */
@@ -141,7 +168,7 @@ export class Heads {
     } catch (error) {
       answers.failed = error instanceof Error ? error.message : String(error);
     }
-    answers.heads = headEntries(call, about, answers);
+    answers.heads = headEntries(call, about, answers, this.state.about);
     this.version.value++;
   }
 
@@ -150,7 +177,8 @@ export class Heads {
     this.version.value;
     return this.state.calls.value.flatMap((about, call) => {
       const answers = this.answersOf(call);
-      if (!answers.heads.length) answers.heads = headEntries(call, about, answers);
+      if (!answers.heads.length)
+        answers.heads = headEntries(call, about, answers, this.state.about);
       return answers.heads;
     });
   }
@@ -169,24 +197,31 @@ export class Heads {
 /** Whether an exact answer follows. @param {CallAnswers} answers */
 const isPartial = ({ scores, small }) => (scores?.done ?? 1) < 1 || (small?.done ?? 1) < 1;
 
-/** @param {number} call @param {CallAbout} about @param {CallAnswers} answers @returns {HeadEntry[]} */
-function headEntries(call, about, answers) {
+/** @param {number} call @param {CallAbout} about @param {CallAnswers} answers @param {About} page @returns {HeadEntry[]} */
+function headEntries(call, about, answers, { ablation }) {
   const scores = answers.scores;
   const valuesOf = (/** @type {string} */ prefix, /** @type {number} */ i) =>
     Object.fromEntries(
       SCORES.map((name) => [name, scores?.[prefix + name]?.data[i] ?? Number.NaN]),
     );
-  return about.heads.map((head, i) => ({
-    call,
-    head,
-    i,
-    about,
-    kind: scores?.kinds[i] ?? "",
-    values: valuesOf("", i),
-    chance: valuesOf("chance ", i),
-    queries: valuesOf("queries ", i),
-    answers,
-  }));
+  return about.heads.map((head, i) => {
+    const ablated = ablation?.heads.find(
+      (other) => other.head === head && `.${other.module}`.endsWith(`.${about.name}`),
+    );
+    const delta = ablated?.delta ?? ablated?.first_order ?? Number.NaN;
+    return {
+      call,
+      head,
+      i,
+      about,
+      kind: scores?.kinds[i] ?? "",
+      values: { ...valuesOf("", i), [DELTA]: delta },
+      chance: valuesOf("chance ", i),
+      queries: valuesOf("queries ", i),
+      ablated,
+      answers,
+    };
+  });
 }
 
 /** The title of a head. @param {{about: CallAbout, head: number}} entry */
@@ -247,6 +282,6 @@ export const isSame = (a, b) => a?.call === b?.call && a?.head === b?.head;
 /** A head with its kind and a score, as text. @param {HeadEntry} entry @param {string} score */
 export function headText(entry, score) {
   const kind = entry.kind && entry.kind !== "-" && entry.kind !== score ? `, ${entry.kind}` : "";
-  const value = entry.values[score];
-  return `${title(entry)}${kind}${Number.isFinite(value) ? `, ${score} ${value.toFixed(2)}` : ""}`;
+  const isKnown = score === DELTA || Number.isFinite(entry.values[score]);
+  return `${title(entry)}${kind}${isKnown ? `, ${score} ${scoreText(score, entry.values[score])}` : ""}`;
 }

@@ -1,7 +1,7 @@
 // The generation bar: a prompt field, buttons to continue and stop, and alternatives to a token.
 import { Menu } from "../controls.js";
 import { html, useEffect, useRef, useState } from "../html.js";
-import { percent } from "../number_format.js";
+import { chance } from "../number_format.js";
 import { readable, Token } from "../tokens.js";
 
 /** @import { State } from "../state.js" */
@@ -102,9 +102,6 @@ function Alternatives({ state, liveText, tokens }) {
         html`<button type="button" class="jump" disabled=${isNext && status.full} title=${isNext ? "Continue with this token" : "Remove the text from here on, and continue with this token"} onClick=${() => liveText.send("choose", { at: index, token: current.ids[n] })}><bdi>${readable(piece)}</bdi> <b>${chance(current.chances.data[n])}</b></button>`,
     )}</div>`;
 }
-
-/** A probability as short text. @param {number} share */
-const chance = (share) => (share < 0.001 ? "< 0.1\u00a0%" : percent(share));
 
 /** The index of the token whose alternatives are listed: the selected generated token, or the next token. @param {State} state @param {import("../types.js").GenerationStatus} status */
 function indexOf(state, status) {

@@ -50,7 +50,7 @@ function open(state, about) {
   setTitles(state.about);
   const previous = { call: state.path.peek()[2], head: state.head.peek() };
   const [cell, pinned] = [state.cell.peek(), state.pinned.peek()];
-  const last = about.recordings.length - (about.model?.count ?? 1); // that of the first model
+  const last = about.recordings.length - (about.model?.predicts.length ?? 1); // that of the first model
   state.open(last, 0);
   state.show(Math.min(previous.call, state.calls.peek().length - 1), previous.head);
   if (cell) state.selectCell(state.clamp(cell), pinned);

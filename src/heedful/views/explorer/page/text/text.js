@@ -5,6 +5,8 @@ import { html, useEffect, useRef, useState } from "../html.js";
 import { formatWeight } from "../number_format.js";
 import { MarkSelection } from "../segments/marking.js";
 import { Token } from "../tokens.js";
+import { lossChanges, removedParts } from "../without/removed.js";
+import { LossLegend } from "../without/without.js";
 import { ChosenToken, strongest } from "./chosen_token.js";
 import { hasSingleImage, ImageView, Mode } from "./image.js";
 import { Lines } from "./lines.js";
@@ -20,38 +22,46 @@ const LISTED = 8; // strongest tokens in the legend
 
 let lastId = 0; // shared by all pages of a document, so that ids are unique
 
-/** @param {{state: State, source: Source, tokens: Tokens, liveText: import("./live_text.js").LiveText}} props */
-export function TextPane({ state, source, tokens, liveText }) {
+/** @param {{state: State, source: Source, tokens: Tokens, liveText: import("./live_text.js").LiveText, without: import("../types.js").LiveAnswer}} props */
+export function TextPane({ state, source, tokens, liveText, without }) {
   const id = useState(() => `text-${++lastId}`)[0];
   const tokenRef = useRef(/** @type {ChosenToken | null} */ (null));
   tokenRef.current ??= new ChosenToken(source, state);
   const chosenToken = tokenRef.current;
   useEffect(() => () => chosenToken.end(), []);
   const [, N, M] = state.call.value.shape;
-  const [isDrawn, setDrawn] = useState(false);
+  const [view, setView] = useState("text");
   const isShort = Math.max(N, M) <= LINES_LIMIT;
-  const hasLines = isDrawn && isShort && !chosenToken.isRollout.value;
+  const hasLines = view === "lines" && isShort && !chosenToken.isRollout.value;
+  const isReduced = removedParts(state).length > 0;
+  useEffect(() => {
+    if (isReduced || view === "loss") setView(isReduced ? "loss" : "text");
+  }, [isReduced]);
+  const hasLoss = isReduced && view === "loss";
+  const changes = hasLoss ? lossChanges(state, without) : null;
   const hasImage = Boolean(state.call.value.pictured?.length);
-  const choice = (/** @type {boolean} */ lines, /** @type {string} */ name) =>
-    html`<button type="button" aria-pressed=${hasLines === lines} disabled=${lines && !isShort} title=${lines && !isShort ? `lines are drawn for texts of up to ${LINES_LIMIT} tokens` : undefined} onClick=${() => setDrawn(lines)}>${name}</button>`;
+  const current = hasLines ? "lines" : hasLoss ? "loss" : "text";
+  const choice = (/** @type {string} */ option, /** @type {string} */ name, isPossible = true) =>
+    html`<button type="button" aria-pressed=${current === option} disabled=${!isPossible} title=${isPossible ? undefined : `lines are drawn for texts of up to ${LINES_LIMIT} tokens`} onClick=${() => setView(option)}>${name}</button>`;
   return html`<section class=${hasLines ? "text lined" : "text"} aria-label="The text">
-    <div class="knobs"><div class="choice" role="group" aria-label="How the text is shown">${choice(false, hasImage ? "picture" : "text")}${choice(true, "lines")}</div>
+    <div class="knobs"><div class="choice" role="group" aria-label="How the text is shown">${choice("text", hasImage ? "picture" : "text")}${choice("lines", "lines", isShort)}${isReduced ? choice("loss", "change in loss") : null}</div>
       ${hasImage && !hasLines && hasSingleImage(state) ? html`<${Mode} state=${state} />` : null}
-      <${Heads} state=${state} chosenToken=${chosenToken} hasLines=${hasLines} />
+      ${hasLoss ? null : html`<${Heads} state=${state} chosenToken=${chosenToken} hasLines=${hasLines} />`}
       <${MarkSelection} state=${state} />
-      ${hasLines ? null : html`<${Legend} chosenToken=${chosenToken} tokens=${tokens} state=${state} />`}</div>
-    ${hasLines ? html`<${Lines} state=${state} source=${source} tokens=${tokens} chosenToken=${chosenToken} id=${id} />` : hasImage ? html`<${ImageView} state=${state} source=${source} tokens=${tokens} chosenToken=${chosenToken} id=${id} best=${(/** @type {number} */ query) => best(chosenToken, query)} />` : html`<${Texts} state=${state} tokens=${tokens} chosenToken=${chosenToken} id=${id} added=${liveText.visible ?? null} />`}
+      ${hasLoss ? html`<${LossLegend} state=${state} tokens=${tokens} changes=${changes} />` : hasLines ? null : html`<${Legend} chosenToken=${chosenToken} tokens=${tokens} state=${state} />`}</div>
+    ${hasLines ? html`<${Lines} state=${state} source=${source} tokens=${tokens} chosenToken=${chosenToken} id=${id} />` : hasImage ? html`<${ImageView} state=${state} source=${source} tokens=${tokens} chosenToken=${chosenToken} id=${id} best=${(/** @type {number} */ query) => best(chosenToken, query)} />` : html`<${Texts} state=${state} tokens=${tokens} chosenToken=${chosenToken} id=${id} added=${liveText.visible ?? null} changes=${changes} hasWeights=${!hasLoss} />`}
   </section>`;
 }
 
-/** The text, or separate texts of queries and keys. @param {{state: State, tokens: Tokens, chosenToken: ChosenToken, id: string, added: import("./text_flow.js").Added | null}} props */
-function Texts({ state, tokens, chosenToken, id, added }) {
+/** The text, or separate texts of queries and keys. @param {{state: State, tokens: Tokens, chosenToken: ChosenToken, id: string, added: import("./text_flow.js").Added | null, changes: Float32Array | null, hasWeights: boolean}} props */
+function Texts({ state, tokens, chosenToken, id, added, changes, hasWeights }) {
   const [, N, M] = state.call.value.shape;
   const cell = state.cell.value;
-  const rowWeights = chosenToken.row?.weights.data ?? null;
-  const columnWeights = chosenToken.column?.weights.data ?? null;
+  const [rowWeights, columnWeights] = [chosenToken.row, chosenToken.column].map((answer) =>
+    hasWeights ? (answer?.weights.data ?? null) : null,
+  );
   const first = chosenToken.first.value;
-  const props = { state, tokens, chosenToken, promptLength: null, offset: 0, added: null };
+  const props = { state, tokens, chosenToken, promptLength: null, offset: 0, added: null, changes };
   const roleOf = (/** @type {Axis} */ axis) => state.segments.roleOf(state.call.value, axis);
   const select = (/** @type {number} */ query, /** @type {number} */ key) =>
     state.selectCell({ query, key }, true);

@@ -5,6 +5,7 @@ import { share } from "../map/colours.js";
 import { formatWeight, percent } from "../number_format.js";
 import { lines, marksOf, tag, useMarking } from "../segments/marking.js";
 import { pieces } from "../tokens.js";
+import { largest, signed } from "../without/without.js";
 
 /** @import { State } from "../state.js" */
 /** @import { Tokens } from "../tokens.js" */
@@ -29,6 +30,7 @@ const PROMPT_END = html`<span class="ends" key="ends" role="presentation">genera
  * @property {Float32Array | null} rowWeights the weight of the current query on each token
  * @property {Float32Array | null} columnWeights the weight of each query on the current key
  * @property {number} offset the index of the token of query 0
+ * @property {Float32Array | null} changes the change in the loss of each token, which replaces weights
  * @property {Added | null} added the probabilities of generated tokens
  * @property {number | null} promptLength the index of the first generated token, in all passes of a generation
  */
@@ -113,6 +115,7 @@ function tokenSpans(props, first, end, cursor, marking) {
   const colours = /** @type {import("../types.js").Colours} */ (state.colours.value);
   const areWords = tokens.areWords(callId, axis);
   const mostInRow = rowWeights ? largest(rowWeights) : 1;
+  const mostInLoss = props.changes ? largest(props.changes) : 1;
   const mostInColumn = columnWeights ? largest(columnWeights) : 1;
   const { segments } = state;
   const marks = marksOf(props.role ? segments.current.value[props.role] : [], first, end);
@@ -129,8 +132,11 @@ function tokenSpans(props, first, end, cursor, marking) {
     const inside = marks.inside.get(i);
     if (inside) name.push("marked");
     if (token && /[\n↵]/.test(token.text)) name.push("breaks");
-    const shade =
-      rowWeights || columnWeights
+    const change = props.changes?.[i] ?? Number.NaN;
+    if (change) name.push(change > 0 ? "worse" : "better");
+    const shade = props.changes
+      ? `--share:${Math.abs(change || 0) / mostInLoss}`
+      : rowWeights || columnWeights
         ? `--share:${share(forward || 0, mostInRow, colours).toFixed(3)};--under:${share(back || 0, mostInColumn, colours).toFixed(3)}`
         : "";
     const style = inside ? `${shade};--lines:${lines(inside)}` : shade;
@@ -143,6 +149,7 @@ function tokenSpans(props, first, end, cursor, marking) {
     const details = [
       ...(inside ?? []).map(({ name }) => `in ${name}`),
       isGenerated ? `probability ${percent(probability)}` : "",
+      Number.isNaN(change) ? "" : `change in loss ${signed(change)}`,
       Number.isNaN(forward) ? "" : `receives ${formatWeight(forward)}`,
       Number.isNaN(back) ? "" : `gives ${formatWeight(back)}`,
     ].filter(Boolean);
@@ -164,13 +171,6 @@ function tokenText(token, index, areWords) {
           ? html`<i class="sign">↵</i>${"\n"}`
           : html`<i class=${kind}>${text}</i>`,
   )}</bdi>`;
-}
-
-/** The largest weight, at least 1e-9. @param {Float32Array} data */
-function largest(data) {
-  let result = 1e-9;
-  for (const weight of data) if (weight > result) result = weight;
-  return result;
 }
 
 /** The direction of a text, from its first letter. @param {Props} props @param {number} first @param {number} end */
