@@ -150,7 +150,8 @@ class Processes:
         try:
             dist.init_process_group(
                 backend,
-                store=self.store,
+                # a later group must not read the addresses of an earlier one
+                store=dist.PrefixStore(f"group {len(DESTROYED_GROUPS)}", self.store),
                 rank=self.rank,
                 world_size=self.size,
                 timeout=timedelta(seconds=timeout),

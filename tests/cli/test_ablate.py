@@ -85,6 +85,7 @@ def test_texts_are_split_into_contexts_and_errors_are_over_texts(kind, night, op
 def test_an_interrupted_command_continues(night, folder, cli, tmp_path, monkeypatch):
     out, runs = tmp_path / "a.json", []
     command = ["ablate", night, "--texts", folder, "--context-length", "16", "--json"]
+    command += ["--groups", "a=0.0,1.1"]
     complete = data(cli(*command))
     changed = ablation.Ablation._changed
 
@@ -100,9 +101,10 @@ def test_an_interrupted_command_continues(night, folder, cli, tmp_path, monkeypa
     [part] = tmp_path.glob("a.json.*")
     with open(part, "a") as file:
         file.write('\n["cut')  # as if the process was killed while it wrote
-    refused(cli(*command, "--out", out, "--kind", "mean"), "results of another command", part.name)
+    for other in (["--kind", "mean"], ["--groups", "a=0.1"], ["--context-length", "15"]):
+        refused(cli(*command, "--out", out, *other), "results of another command", part.name)
     assert data(cli(*command, "--out", out)) == complete == json.loads(out.read_text())
-    assert len(runs) - 1 == len(HEADS) * complete["contexts"]  # none was computed twice
+    assert len(runs) - 1 == (len(HEADS) + 1) * complete["contexts"]  # none was computed twice
     assert not part.exists()
     assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     refused(cli(*command, "--out", out), "already exists", "--overwrite")
@@ -176,7 +178,7 @@ def test_wrong_inputs_are_one_line(night, folder, cli, tmp_path):
 
     refused(of_pairs('"day","day and night"," and"', "--kind", "resample"), "line 2", "corrupted")
     refused(of_pairs('"nigh","night","t"'), "begin it with a space")
-    refused(of_pairs('"day","night",""'), "'' adds 0 tokens to 'day'")
+    refused(of_pairs('"day","night",""'), "'', 0 tokens after 'day'")
     (tmp_path / "bad.csv").write_text("clean,label\na,b\n")
     refused(cli("ablate", night, "--pairs", tmp_path / "bad.csv"), "clean, corrupted, label")
     (tmp_path / "latin.csv").write_bytes(b"clean,corrupted,label\ncaf\xe9,a,b\n")

@@ -37,6 +37,7 @@ COMMANDS = {
     "explain": "explain Bottle --model {run} --html {out}/a.html --overwrite",
     "explain, pictures": "explain Bottle --pictures {out} --overwrite",
     "describe": "describe {run} --out {out}/a.png --overwrite",
+    "ablate": "ablate {run} Bottle --out {out}/a.json --overwrite",
     "embed": "embed --picture {out}/a.png --overwrite",
 }
 

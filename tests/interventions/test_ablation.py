@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import heedful
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, HeedfulError
 from heedful.interventions import Context
 from heedful.interventions.ablation import Ablation, rank_correlation
 from heedful.interventions.skipping import Blocks
-from heedful.models import GPT, Bert, BertConfig, GPTConfig
+from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
 
 L, H, d = 3, 4, 6
 IDS = [
@@ -119,29 +119,22 @@ def test_every_delta_equals_full_passes_with_edited_inputs_of_the_projection(mod
 
 
 def test_metrics_equal_their_definitions(model):
-    right, wrong = 3, 7
-
     def difference(output, inputs, unchanged):
-        return output.logits[0, -1, wrong] - output.logits[0, -1, right]
-
-    from heedful.interventions import metrics
+        return output.logits[0, -1, 7] - output.logits[0, -1, 3]
 
     with torch.no_grad():
-        plain = model(IDS[0]).logits[0].double().log_softmax(-1)
+        old = model(IDS[0]).logits[0].double().log_softmax(-1)
         with replaced(model, lambda layer, z: z * (layer != 1)):
-            new = model(IDS[0]).logits[0].double()
+            new = model(IDS[0]).logits[0].double().log_softmax(-1)
     expected = {
-        "kl": (plain.exp() * (plain - new.log_softmax(-1))).sum(-1).mean(),
-        difference: new[-1, wrong] - new[-1, right] - (plain[-1, wrong] - plain[-1, right]),
-        metrics.loss: None,
+        "kl": (0.0, (old.exp() * (old - new)).sum(-1).mean()),
+        difference: (old[-1, 7] - old[-1, 3], new[-1, 7] - new[-1, 3] - old[-1, 7] + old[-1, 3]),
     }
-    for metric, value in expected.items():
+    for metric, (plain, delta) in expected.items():
         result = heedful.ablate(model, [{"ids": IDS[0]}], metric=metric, groups={"g": ["1.*"]})
-        group = result["groups"][0]
-        assert group["error"] is None
-        if value is not None:
-            assert group["delta"] == pytest.approx(float(value), abs=1e-5)
-    assert heedful.ablate(model, [{"ids": IDS[0]}], metric="kl")["plain"] == 0.0
+        assert result["plain"] == pytest.approx(float(plain), abs=1e-5)
+        assert result["groups"][0]["delta"] == pytest.approx(float(delta), abs=1e-5)
+        assert result["groups"][0]["error"] is None
 
 
 class Attending(nn.Module):
@@ -163,31 +156,22 @@ class Attending(nn.Module):
 class Induction(nn.Module):
     """Head 0.1 copies the previous token, and head 1.2 predicts the token that followed it."""
 
-    def __init__(self, V=11, N=24, heads=3):
+    def __init__(self, V=11, N=24, H=3):
         super().__init__()
         self.V, self.N, width = V, N, 3 * V + N  # token, token before, prediction, position
         token, before, after, position = torch.eye(width).split([V, V, V, N])
-        random = torch.randn(2, 3, heads, width, V, generator=torch.Generator().manual_seed(1))
-        parts = []
-        for layer in range(2):  # idle heads attend and have values, and write nothing
-            q, k, v = (0.3 * part for part in random[layer])
-            parts.append([q, k, v, torch.zeros(heads, V, width)])
-        width_of_head = max(V, N)
-        parts = [[F.pad(p, (0, width_of_head - V)) for p in (q, k, v)] +
-                 [F.pad(o, (0, 0, 0, width_of_head - V))] for q, k, v, o in parts]  # fmt: skip
-        q, k, v, o = parts[0]
-        for side, rows, scale in ((q, position, 30.0), (k, position.roll(1, 0), 1.0)):
-            side[1] = 0
-            side[1, :, :N] = scale * rows.T
-        v[1], o[1] = 0, 0
-        v[1, :, :V], o[1, :V] = token.T, before
-        q, k, v, o = parts[1]
-        for side, rows, scale in ((q, token, 20.0), (k, before, 1.0)):
-            side[2] = 0
-            side[2, :, :V] = scale * rows.T
-        v[2], o[2] = 0, 0
-        v[2, :, :V], o[2, :V] = token.T, after
-        self.layers = nn.ModuleList(Attending(*part) for part in parts)
+        generator = torch.Generator().manual_seed(1)
+        # idle heads attend and have values, and write nothing
+        q, k, v = 0.3 * torch.randn(3, 2, H, width, N, generator=generator)
+        output = torch.zeros(2, H, N, width)
+        for layer, head, query, key, writes in (
+            (0, 1, 30 * position, position.roll(1, 0), before),
+            (1, 2, 20 * token, before, after),
+        ):
+            for side, rows in ((q, query), (k, key), (v, token)):
+                side[layer, head] = F.pad(rows.T, (0, N - len(rows)))
+            output[layer, head, :V] = writes
+        self.layers = nn.ModuleList(Attending(q[i], k[i], v[i], output[i]) for i in (0, 1))
 
     def forward(self, ids):
         x = torch.cat([F.one_hot(ids, self.V), torch.zeros(1, len(ids[0]), 2 * self.V),
@@ -213,26 +197,19 @@ def test_heads_built_for_induction_come_first_and_idle_heads_have_no_effect(kind
 def test_edges_equal_attention_with_these_pairs_masked():
     model, ids = Induction(), REPEATED[0]["ids"]
     result = heedful.ablate(model, REPEATED[:1], groups={"e": ["1.2@7-9:1-3"], "all": ["1.2@*:*"]})
-    q, k, v = None, None, None
+    with heedful.record(model, values=True) as recording:
+        model(ids)
+    weights, losses, last = recording[1].weights(2), [], model.layers[1]
     with torch.no_grad():
         x = torch.cat([F.one_hot(ids, 11), torch.zeros(1, 18, 22), torch.eye(24)[None, :18]], -1)
-        x = model.layers[0](x.float())
-        last = model.layers[1]
-        q, k, v = (torch.einsum("nw,wd->nd", x[0], getattr(last, name)[2])
-                   for name in ("query", "key", "value"))  # fmt: skip
-        mask = torch.ones(18, 18).tril().bool()
-        expected = {}
-        for name, hidden in {
-            "plain": [],
-            "e": [(n, m) for n in (7, 8, 9) for m in (1, 2, 3)],
-        }.items():
-            for n, m in hidden:
-                mask[n, m] = False
-            z = (q @ k.T).masked_fill(~mask, -torch.inf).softmax(-1) @ v
-            logits = 4 * (x[0] + z @ last.output[2])[None, :, 22:33]
-            expected[name] = loss(logits, ids)
+        x = model.layers[0](x.float())[0]
+        for _ in range(2):
+            z = weights @ x @ last.value[2]
+            losses.append(loss(4 * (x + z @ last.output[2])[None, :, 22:33], ids))
+            weights[7:10, 1:4] = 0
+            weights = F.normalize(weights, p=1, dim=-1)
     edges, every = result["groups"]
-    assert edges["delta"] == pytest.approx(expected["e"] - expected["plain"], rel=1e-4)
+    assert edges["delta"] == pytest.approx(losses[1] - losses[0], rel=1e-4)
     assert edges["delta"] > 0.1
     assert every["delta"] == pytest.approx(result["heads"][5]["delta"], rel=1e-4)
     assert (edges["sum"], every["sum"]) == (None, None)
@@ -261,59 +238,55 @@ def test_blocks_below_run_once_and_forward_is_restored_after_an_error(model):
 class Sharing(nn.Module):
     """A block that needs what the first block has stored in this pass."""
 
-    def __init__(self, attend, is_first):
+    def __init__(self, attend, state):
         super().__init__()
-        self.attend, self.is_first = attend, is_first
+        self.attend, self.state = attend, state
 
     def forward(self, x):
-        if self.is_first:
-            self.state["x"] = x
-        return self.attend(x) + self.state.pop("x", 0 * x) * (1 - self.is_first)
+        self.state["sum"] = self.state.get("sum", 0) + x
+        return self.attend(x) + self.state["sum"]
 
 
-def test_blocks_that_need_more_than_outputs_are_not_skipped(monkeypatch):
-    model = Induction()
-    model.layers = nn.ModuleList(Sharing(layer, i == 0) for i, layer in enumerate(model.layers))
-    model.layers[0].state = model.layers[1].state = {}
+class InPlace(Sharing):
+    """A block that changes its input, which is the output of the block before."""
+
+    def forward(self, x):
+        return self.attend(x.mul_(1.1))
+
+
+@pytest.mark.parametrize("kind", [Sharing, InPlace])
+def test_results_are_those_of_full_passes_whatever_blocks_do(kind, monkeypatch):
+    model, state = Induction(), {}
+    model.layers = nn.ModuleList(kind(layer, state) for layer in model.layers)
+    model.register_forward_pre_hook(lambda *_: state.clear())
     skipping = heedful.ablate(model, REPEATED)
     monkeypatch.setattr(Ablation, "_can_skip", lambda *_: False)
     assert heedful.ablate(model, REPEATED) == skipping
 
 
 def linear(weights):
-    """A metric that is linear in the residual stream."""
     return lambda output, inputs, unchanged: (output * weights).sum()
-
-
-class OneLayer(nn.Module):
-    def __init__(self, H=4, width=12):
-        super().__init__()
-        generator = torch.Generator().manual_seed(8)
-        parts = [torch.randn(H, width, d, generator=generator) for _ in range(3)]
-        parts.append(torch.randn(H, d, width, generator=generator))
-        self.layers = nn.ModuleList([Attending(*parts)])
-
-    def forward(self, x):
-        return self.layers[0](x)
 
 
 def test_first_order_is_exact_for_a_linear_metric():
     generator = torch.Generator().manual_seed(2)
     x, other, weights = (torch.randn(1, 6, 12, generator=generator) for _ in range(3))
-    model, context = OneLayer(), Context({"x": x}, other={"x": other})
+    model = nn.Sequential(Attending(*torch.randn(3, H, 12, d, generator=generator),
+                                    torch.randn(H, d, 12, generator=generator)))  # fmt: skip
+    context = Context({"input": x}, other={"input": other})
     for kind in ("zero", "mean", "resample"):
-        contexts = [context, Context({"x": other}, 1, {"x": x}, linear(3 * weights))]
+        contexts = [context, Context({"input": other}, 1, {"input": x}, linear(3 * weights))]
         result = heedful.ablate(
             model, contexts, kind=kind, metric=linear(weights), first_order=True
         )
         for row in result["heads"]:
             assert row["first_order"] == pytest.approx(row["delta"], rel=1e-4, abs=1e-4)
         assert result["correlation"] == 1.0
-        assert ("query" in result["heads"][0]) == (kind == "resample")
+        assert (result["heads"][0]["query"] is None) == (kind != "resample")
     result = heedful.ablate(
         model, [context], kind="resample", metric=linear(weights), first_order=True
     )
-    layer = model.layers[0]
+    layer = model[0]
     q, k, v, q_other, k_other = (
         torch.einsum("bnw,hwd->bhnd", inputs, side)
         for inputs, side in ((x, layer.query), (x, layer.key), (x, layer.value),
@@ -329,6 +302,17 @@ def test_first_order_is_exact_for_a_linear_metric():
         plain = value(q, k, head)
         assert row["query"] == pytest.approx(value(q_other, k, head) - plain, rel=1e-3, abs=1e-3)
         assert row["key"] == pytest.approx(value(q, k_other, head) - plain, rel=1e-3, abs=1e-3)
+
+
+def test_first_order_is_the_negative_gradient_of_gates(model):
+    result = heedful.ablate(model, [{"ids": IDS[0]}], first_order=True)
+    gates = torch.ones(L, H, requires_grad=True)
+    changes = {f"blocks.{i}": heedful.change.scale(gate) for i, gate in enumerate(gates)}
+    with heedful.intervene(model, changes):
+        logits = model(IDS[0]).logits[0, :-1]
+    [expected] = torch.autograd.grad(F.cross_entropy(logits, IDS[0][0, 1:]), gates)
+    estimates = torch.tensor([row["first_order"] for row in result["heads"]])
+    torch.testing.assert_close(estimates, -expected.flatten(), rtol=1e-4, atol=1e-6)
 
 
 def test_first_order_takes_only_a_sample_of_heads_away():
@@ -372,6 +356,16 @@ def test_an_encoder_needs_a_function():
     assert result["groups"][0]["delta"] > 0
 
 
+def test_an_encoder_decoder_predicts_its_target():
+    config = Seq2SeqConfig(vocabulary=12, context_length=8, width=12, layers=1, heads=2)
+    model, target = Seq2Seq(config).eval(), IDS[0]
+    result = heedful.ablate(model, [{"source": IDS[3], "target": target}])
+    with torch.no_grad():
+        logits = model(IDS[3], target)
+    assert result["plain"] == pytest.approx(loss(getattr(logits, "logits", logits), target))
+    assert len(result["heads"]) == 3 * 2  # of the encoder, the decoder and between them
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -381,10 +375,11 @@ def test_an_encoder_needs_a_function():
         ({"groups": {"a": ["0.1@0:9"]}}, "keys 9, which no pass had"),
         ({"kind": "noise"}, "kind='noise'.*expected zero, mean, resample"),
         ({"metric": "accuracy"}, "metric='accuracy'"),
-        ({"kind": "resample"}, "no context; .* another of equal length"),
+        ({"kind": "resample"}, "no context; expected two contexts of equal"),
         ({"metric": "kl", "first_order": True}, "first order of kl"),
+        ({"metric": lambda *_: math.nan}, "a metric of nan with all heads"),
     ],
 )
 def test_errors(options, words, model):
-    with pytest.raises(ArgumentError, match=words):
+    with pytest.raises(HeedfulError, match=words):
         heedful.ablate(model, [{"ids": IDS[0]}, {"ids": IDS[2]}], **options)

@@ -63,6 +63,21 @@ def test_one_two_and_three_processes_print_the_same_numbers_once(trained, folder
         assert shared.stdout == alone.stdout
 
 
+def test_two_processes_share_an_ablation(trained, folder, tmp_path):
+    arguments = ["ablate", trained, "--texts", folder, "--include", "[0-4].txt", "--json"]
+    alone = completed([sys.executable, "-m", "heedful"], *arguments)
+    assert (alone.returncode, alone.stderr) == (0, "")
+    shared = completed(torchrun(2), *arguments, "--out", tmp_path / "a.json")
+    assert shared.returncode == 0, shared.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"a.json", "a.png"}
+    first, second = (json.loads(result.stdout) for result in (alone, shared))
+    for name in ("delta", "error"):
+        numbers = [[head.pop(name) for head in result["heads"]] for result in (first, second)]
+        assert numbers[0] == pytest.approx(numbers[1], abs=1e-6)
+    assert first.pop("plain") == pytest.approx(second.pop("plain"), abs=1e-6)
+    assert first == second
+
+
 def test_empty_texts_are_reported_once_by_any_process(trained, folder, tmp_path):
     for name in ("a.txt", "b.txt", "c.txt"):
         (tmp_path / name).touch()

@@ -39,28 +39,25 @@ COLUMNS = ("clean", "corrupted", "label")
 EXAMPLE = """\b
 Examples:
   heedful ablate runs/first "the cat sat, and the cat sat" --count 10
-  heedful ablate runs/first --texts books --include '*.txt' --kind mean --out heads.json
-  heedful ablate runs/first --texts books --groups early=0.*,1.* --groups edge=3.2@-1:0-4
+  heedful ablate runs/first --texts books --kind mean --out heads.json
+  heedful ablate runs/first --file book.txt --groups early=0.*,1.* --groups edge=3.2@-1:0-4
   heedful ablate openai-community/gpt2 --pairs names.csv --metric logit-difference --kind resample
-  heedful ablate openai-community/gpt2 --file chapter.txt --first-order
-  heedful ablate intfloat/e5-small --texts notes --metric similarity.py:distance
+  heedful ablate intfloat/e5-small --texts notes --metric similarity.py:distance --first-order
   torchrun --standalone --nproc-per-node 4 -m heedful ablate runs/first --texts books --out a.json
 
-Δ is the change of the metric without the head, averaged over contexts: positive if the model gets
-worse. ± is the standard error over texts. Heads are named as in `heads`.
+Δ is the mean change of the metric without the head: positive if the model gets worse. ± is its
+standard error over texts. The how-to page "Find the heads that matter" has the definitions.
 
 \b
 --metric  loss: cross-entropy of the next token; with --pairs, of the label after the clean text
-          logit-difference: of two --tokens, or of the label RIGHT/WRONG; Δ is the drop
-          kl: KL divergence of the next-token distributions from those of the unchanged model
-          FILE.py:FUNCTION: runs the file; function(output, inputs, unchanged_output) returns a
-          number, the larger the worse
---kind    what the head gives instead of its output: zero; mean, over all texts; resample, its
-          output in another context of as many tokens, or in the corrupted text of a pair
---groups  heads 5.1 or 2.*; or edges 5.1@QUERIES:KEYS, by positions such as 3, -1, 0-4 or *
---first-order  Δ₁: the change of the output of the head times the gradient; with resample also of
-          query and key alone. Up to 24 heads are also taken away, to compare
---out     an interrupted command continues if it is repeated
+          logit-difference: of --tokens, or of the label RIGHT/WRONG of a pair; Δ is the drop
+          kl: divergence of the next-token distributions from those of the unchanged model
+          FILE.py:FUNCTION: a function of (output, inputs, unchanged_output); larger is worse
+--kind    zero; mean, over all texts; resample, the output in another context of as many tokens, or
+          in the corrupted text of a pair
+--groups  heads 5.1 or 2.*; edges 5.1@QUERIES:KEYS, by positions such as 3, -1, 0-4 or *
+--first-order  Δ₁: gradient times change of output; with resample also of query and key alone
+--out     repeat an interrupted command to continue it
 """
 
 
@@ -71,27 +68,19 @@ worse. ± is the standard error over texts. Heads are named as in `heads`.
 @survey.texts_option
 @survey.include_option
 @survey.context_option
-@click.option(
-    "--pairs", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE.csv",
-    help="Texts in a file with the columns clean, corrupted, label.",
-)  # fmt: skip
+@click.option("--pairs", type=click.Path(path_type=Path), metavar="FILE.csv",
+              help="Read texts from the columns clean, corrupted, label.")  # fmt: skip
 @click.option("--metric", default="loss", metavar="METRIC", help="What gets worse [loss].")
 @click.option("--tokens", nargs=2, metavar="RIGHT WRONG", help="Tokens of logit-difference.")
-@click.option(
-    "--kind", type=click.Choice(["zero", "mean", "resample"]), default="zero",
-    help="What a head gives instead of its output [zero].",
-)  # fmt: skip
+@click.option("--kind", type=click.Choice(["zero", "mean", "resample"]), default="zero",
+              help="What a head gives instead of its output [zero].")  # fmt: skip
 @click.option("--seed", default=0, help="Seed of the contexts that resample draws [0].")
-@click.option(
-    "--groups", multiple=True, metavar="NAME=LIST",
-    help="Heads or edges to take away together, such as early=0.1,2.*; repeatable.",
-)  # fmt: skip
+@click.option("--groups", multiple=True, metavar="NAME=LIST",
+              help="Heads or edges to take away together; repeatable.")  # fmt: skip
 @click.option("--first-order", is_flag=True, help="Estimate all heads by one backward pass.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="Show only N heads [all].")
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE.json",
-    help="Write the results, and a picture FILE.png.",
-)  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE.json",
+              help="Write the results, and a picture FILE.png.")  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @opening_options()
 @json_option
@@ -112,9 +101,7 @@ def ablate(
         refuse("needs --texts.", include=include)
     if bool(tokens or (pairs and metric == DIFFERENCE)) != (metric == DIFFERENCE):
         raise click.UsageError(f"--metric {DIFFERENCE} and --tokens (or --pairs) go together.")
-    named = {
-        name: heads.split(",") for name, _, heads in (group.partition("=") for group in groups)
-    }
+    named = {group.partition("=")[0]: group.partition("=")[2].split(",") for group in groups}
     words = None if texts or pairs else read_text(text, file)
     from heedful.torchrun import started
 
@@ -156,9 +143,11 @@ def ablate(
     ]
     ablation = Ablation(opened.model, contexts, function, kind, named, first_order, seed)
     if len(ablation.contexts) < len(contexts) and processes.is_first:
-        note(f"left out: {len(contexts) - len(ablation.contexts):,} contexts of unique lengths")
+        note(f"left out: {len(contexts) - len(ablation.contexts):,} of {len(contexts):,} contexts, "
+             "of a length that no other has")  # fmt: skip
     with notices(), processes.process_group(86_400.0):
-        effects = _effects(ablation, out, processes, [str(model), metric, tokens, kind, seed])
+        command = [str(model), metric, tokens, kind, seed, pairs and read_text(None, pairs)]
+        effects = _effects(ablation, out, processes, command)
     if not processes.is_first:
         return 0
     data: dict[str, Any] = {"model": str(model), "metric": metric, "kind": kind}
@@ -207,7 +196,7 @@ def _ids_after(opened: LoadedModel, text: str, word: str, count: int | None = No
     added = after[len(before) :]
     if after[: len(before)] != before or len(added) != (count or len(added)) or not added:
         raise TextError(
-            f"{word!r} adds {len(added)} tokens to {text[-20:]!r}",
+            f"{word!r}, {len(added)} tokens after {text[-20:]!r}",
             expected="one token" if count else "a text that begins with a new token",
             remedy="begin it with a space, or choose a shorter word",
         )
@@ -257,13 +246,12 @@ def _effects(
 
     Each effect is appended to a file beside `out`, from which the same command continues.
     """
-    from heedful.interventions.ablation import Effect
     from heedful.views.progress import progress_bar
 
     inputs = [[tensor.tolist() for tensor in c.inputs.values()] for c in ablation.contexts]
-    command = [*command, [*ablation.items], ablation.first_order, inputs]
+    command = [*command, [*ablation.items.items()], ablation.first_order, inputs]
     key = hashlib.sha256(json.dumps(command).encode()).hexdigest()[:16]
-    effects = []
+    effects: list[Effect] = []
     for part in [] if out is None else _unfinished(out):
         for line in part.read_text("utf-8").split("\n"):
             fields: list[Any] = [key]
@@ -275,13 +263,13 @@ def _effects(
                     expected="the command that was interrupted",
                     remedy="remove the file, or choose another --out",
                 )
-            effects += [Effect(*fields[1:])] if fields[1:] else []
+            effects += [(*fields[1:],)] if fields[1:] else []
     processes.barrier()  # all have read the files
     numbers = range(processes.rank, len(ablation.contexts), processes.size)
     path = os.devnull if out is None else f"{out}.{processes.rank}.part"
     with progress_bar("running", processes.is_first) as report, open(path, "a") as file:
         for i, number in enumerate(numbers):
-            done = {effect.item for effect in effects if effect.context == number}
+            done = {item for context, item, *_ in effects if context == number}
             for j, effect in enumerate(ablation.effects(number, done)):
                 effects.append(effect)
                 file.write(f"\n{json.dumps([key, *effect])}")
@@ -309,8 +297,8 @@ def _draw(data: dict[str, Any], path: Path) -> None:
     for head in data["heads"]:
         table[modules.index(head["module"]), head["head"]] = _delta(head)
     block = Block([Line("", [table])], [""], modules, [*map(str, columns)], ("module", "head"))
-    title = f"{data['metric']} without each head ({data['kind']})"
-    scale = around_zero([table], f"Δ {data['metric']}")
+    name = data["metric"].rpartition(":")[2]
+    title, scale = f"{name} without each head ({data['kind']})", around_zero([table], f"Δ {name}")
     saving.save(head_grid.draw([block], scale=scale, title=title), path)
 
 
@@ -319,11 +307,8 @@ def _print(data: dict[str, Any], totals: HeadTotals, count: int | None) -> None:
     from heedful.views.head_tables import MISSING, Row, scores_table
     from heedful.views.terminal import console, plural, table
 
-    screen, heads, groups = (
-        console(),
-        sorted(data["heads"], key=_delta, reverse=True),
-        data["groups"],
-    )
+    screen, groups = console(), data["groups"]
+    heads = sorted(data["heads"], key=_delta, reverse=True)
     largest = max(abs(_delta(head)) for head in heads) or 1.0
     digits = min(9, max(0, 2 - math.floor(math.log10(largest))))
 
@@ -335,25 +320,25 @@ def _print(data: dict[str, Any], totals: HeadTotals, count: int | None) -> None:
     rows = [scored[head["module"], head["head"]] for head in heads]
     more = {title: cells(heads, name) for name, title in TITLES.items()}
     more = {title: column for title, column in more.items() if {*column} != {MISSING}}
-    screen.print(scores_table(rows, count, None, screen.width, more)[0])
+    scores, hidden = scores_table(rows, count, None, screen.width, more)
+    screen.print(scores)
     if groups:
         columns = [[group["name"] for group in groups]]
         columns += [cells(groups, name) for name in ("delta", "error", "sum")]
         titles = ("group", "Δ", "±", "sum of its heads")
         screen.print("", table(titles, zip(*columns, strict=True), range(1, 4)), sep="\n")
-    name, word = (
-        data["metric"].rpartition(":")[2],
-        "drop" if data["metric"] == DIFFERENCE else "increase",
-    )
-    screen.print(
-        f"\nΔ: {word} of {name} ({cells([data], 'plain')[0]} with all heads) without the head "
-        f"({data['kind']}); positive: the model gets worse\n"
+    name, plain = data["metric"].rpartition(":")[2], cells([data], "plain")[0]
+    error = "; ± is the standard error over texts" * ("±" in more)
+    lines = [
+        f"Δ: {'drop' if name == DIFFERENCE else 'increase'} of {name} ({plain} with all heads) "
+        f"without the head ({data['kind']}); positive: the model gets worse",
         f"over {plural(data['texts'], 'text')}, {plural(data['tokens'], 'token')} in "
-        f"{plural(data['contexts'], 'context')}; ± is the standard error over texts\n"
+        f"{plural(data['contexts'], 'context')}{error}",
         f"changed outputs: {', '.join(f'{n:,} {proof}' for proof, n in data['proofs'].items())}",
-        style="dim", highlight=False,
-    )  # fmt: skip
+    ]
+    if hidden:
+        lines.append(f"columns that did not fit: {', '.join(hidden)}; widen the terminal")
     if "Δ₁" in more:
         correlation = "–" if data["correlation"] is None else f"{data['correlation']:.2f}"
-        line = f"Δ₁: first-order estimate; its rank correlation with Δ is {correlation}"
-        screen.print(line, style="dim", highlight=False)
+        lines.append(f"Δ₁: first-order estimate; its rank correlation with Δ is {correlation}")
+    screen.print("", *lines, sep="\n", style="dim", highlight=False)

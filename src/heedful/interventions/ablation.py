@@ -10,12 +10,12 @@ import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, RunError
 from heedful.interventions import change, metrics
 from heedful.interventions.base import Change
 from heedful.interventions.first_order import estimates, observed
@@ -28,6 +28,8 @@ from heedful.recording import Recording
 
 KINDS = ("zero", "mean", "resample")
 METRICS: dict[str, Callable[..., Any]] = {"loss": metrics.loss, "kl": metrics.kl}
+ESTIMATES = ("first_order", "query", "key")
+Effect: TypeAlias = tuple[int, str, float, str]  # context, item, change of the metric, proof
 SAMPLED = 24  # heads that are taken away although all effects are estimated
 POSITIONS = r"(\*|-?\d+|\d+-\d+)"
 PART = re.compile(rf"(\*|\d+)\.(\*|\d+)(?:@{POSITIONS}:{POSITIONS})?")
@@ -42,16 +44,7 @@ class Context(NamedTuple):
     inputs: Mapping[str, Any]
     text: int = 0
     other: Mapping[str, Any] | None = None
-    metric: Callable[..., Any] | None = None
-
-
-class Effect(NamedTuple):
-    """By how much the metric changes in a context without an item: a head or a group."""
-
-    context: int
-    item: str
-    delta: float
-    proof: str = ""
+    metric: Any = None
 
 
 def ablate(
@@ -61,30 +54,29 @@ def ablate(
 ) -> dict[str, Any]:  # fmt: skip
     """Take each head away, and measure by how much a metric changes; positive is worse.
 
-    Blocks below a changed head run only once. Sources: Michel et al. 2019 (arXiv:1905.10650); first
-    order: Syed et al. 2023 (arXiv:2310.10348), and Kramár et al. 2024 (arXiv:2403.00745).
+    Sources: Michel et al. 2019 (arXiv:1905.10650); first order: Syed et al. 2023
+    (arXiv:2310.10348), with the query and key of Kramár et al. 2024 (arXiv:2403.00745).
 
     Args:
         model: as for `heedful.intervene`, in evaluation mode.
-        contexts: for each text, the model's arguments by name; or a list of `Context`.
+        contexts: the model's arguments by name, for each text; or a `Context` for each pass.
         metric: "loss" (cross-entropy of the next token), "kl" (divergence from the unchanged
-            model), or a function of (output, inputs, unchanged_output) that returns one number, the
-            larger the worse.
-        kind: what heads give instead of their output: "zero", "mean" (their mean output over all
-            contexts) or "resample" (their output in another context of as many tokens).
-        groups: by name, what is taken away together: heads "5.1" or "2.*", and edges of a head
-            "5.1@-1:0-3", from the last query to the keys 0 to 3.
-        first_order: estimate all effects by one backward pass; only some are exact.
+            model), or a function of (output, inputs, unchanged_output): a number, larger is worse.
+        kind: what a head gives instead: "zero", "mean" (its mean output over all contexts) or
+            "resample" (its output in another context of as many tokens).
+        groups: by name, what is taken away together: heads "5.1" or "2.*", and edges of a head,
+            such as "5.1@-1:0-3" from the last query to the keys 0 to 3.
+        first_order: estimate all effects by one backward pass; up to 24 are also exact.
         seed: of the contexts that "resample" draws.
 
     Returns:
-        what `heedful ablate --json` prints: "heads", each with "delta" (mean over contexts) and
-        "error" (its standard error over texts; None for one text); "groups"; "proofs", the number
-        of changed outputs that are proved or refuted; "plain", the unchanged metric; …
+        what `heedful ablate --json` prints: "plain", the metric with all heads; "heads", with
+        "delta", its mean over contexts, and "error", its standard error over texts; "groups";
+        "proofs", the numbers of changed outputs; "correlation", of ranks, with first order.
 
     Raises:
-        ArgumentError: an unknown kind, metric or head; no logits of the next token; no contexts of
-            equal length for "resample".
+        ArgumentError: an unknown kind, metric or head; contexts or a model that do not suit these.
+        RunError: a metric that is not finite.
 
     >>> from heedful.models import GPT, GPTConfig
     >>> model = GPT(GPTConfig(vocabulary=9, context_length=8, width=12, layers=2, heads=3)).eval()
@@ -111,13 +103,17 @@ class Ablation:
             expected = f"{', '.join(KINDS)}; {', '.join(METRICS)} or a function"
             raise ArgumentError(f"kind={kind!r}, metric={metric!r}", expected=expected)
         self.model, self.kind, self.first_order = model, kind, first_order
-        self.metric = METRICS[metric] if isinstance(metric, str) else metric
-        self.contexts = with_others(contexts, seed) if kind == "resample" else [*contexts]
+        common = METRICS[metric] if isinstance(metric, str) else metric
+        self.contexts = [c._replace(metric=c.metric or common) for c in contexts]
+        if kind == "resample":
+            self.contexts = with_others(self.contexts, seed)
         if not self.contexts:
-            expected = f"one or more{', with another of equal length' * (kind == 'resample')}"
+            expected = (
+                "two contexts of equal length" if kind == "resample" else "two tokens or more"
+            )
             raise ArgumentError("no context", expected=expected)
         recording = self._recorded(self.contexts[0].inputs)
-        used = self.contexts[0].metric or self.metric
+        used: Any = self.contexts[0].metric
         is_ours = getattr(used, "func", used).__module__ == metrics.__name__
         if is_ours and not any(call.kind == "causal" for call in recording):
             raise metrics.no_logits(f"a {type(model).__name__}")
@@ -163,8 +159,10 @@ class Ablation:
         with torch.no_grad():
             with self._blocks.recorded():
                 unchanged = self._run(context.inputs)
-            plain = float(self._metric(context, unchanged, unchanged))
-        yield Effect(number, "plain", plain)
+            plain = float(context.metric(unchanged, context.inputs, unchanged))
+        if not math.isfinite(plain):
+            raise RunError(f"a metric of {plain} with all heads", expected="a finite number")
+        yield number, "plain", plain, ""
         if self.first_order:
             yield from self._estimates(number, unchanged)
         other = self._recorded(context.other) if self.kind == "resample" else None
@@ -173,7 +171,7 @@ class Ablation:
             if item not in done:
                 changes = self._changes(parts, other)
                 value, proof = self._changed(context, unchanged, changes, can_skip)
-                yield Effect(number, item, value - plain, proof)
+                yield number, item, value - plain, proof
 
     def _run(self, inputs: Mapping[str, Any]) -> Any:
         has_cache = "use_cache" in inspect.signature(self.model.forward).parameters
@@ -185,15 +183,13 @@ class Ablation:
             self._run(inputs)
         return recording
 
-    def _metric(self, context: Context, output: Any, unchanged: Any) -> Any:
-        return (context.metric or self.metric)(output, context.inputs, unchanged)
-
     @torch.no_grad()
     def _can_skip(self, context: Context, unchanged: Any, plain: float) -> bool:
         """Whether the metric stays equal if all blocks below the last attention are skipped."""
         try:
             with self._blocks.skipped(self.names[-1:]):
-                return plain == self._metric(context, self._run(context.inputs), unchanged)
+                again = self._run(context.inputs)
+                return plain == float(context.metric(again, context.inputs, unchanged))
         except Exception:  # a block needs more of an earlier one than its output
             return False
 
@@ -209,7 +205,7 @@ class Ablation:
                 output = self._run(context.inputs)
         proofs = {line.proof for line in changed.report()}
         worst = next(word for word in ("refuted", "unproved", "proved") if word in proofs)
-        return float(self._metric(context, output, unchanged)), worst
+        return float(context.metric(output, context.inputs, unchanged)), worst
 
     def _changes(self, parts: list[tuple[str, Any]], other: Any) -> dict[str, list[Change]]:
         """Return the changes of each module that take away these heads and edges."""
@@ -250,7 +246,7 @@ class Ablation:
         with torch.enable_grad():
             run = functools.partial(self._run, context.inputs)
             output, calls = observed(self.model, self.names, run, probes)
-            metric = self._metric(context, output, unchanged)
+            metric = context.metric(output, context.inputs, unchanged)
         gradients = torch.autograd.grad(metric, probes, allow_unused=True, materialize_grads=True)
         if self.kind == "resample":
             others: Sequence[Any] = self._calls(context.other)
@@ -262,47 +258,40 @@ class Ablation:
             for name, numbers in estimates(call, gradient, other).items():
                 for head, estimate in zip(call.heads, numbers.tolist(), strict=True):
                     totals[f"{name} {call.name}:{head}"] += estimate
-        yield from (Effect(number, item, total) for item, total in totals.items())
+        yield from ((number, item, total, "") for item, total in totals.items())
 
     def result(self, effects: Iterable[Effect]) -> dict[str, Any]:
         """Return the means over contexts with their errors, as `ablate` does."""
-        unique = {(effect.item, effect.context): effect for effect in effects}
         values: dict[str, dict[int, float]] = defaultdict(dict)
-        for effect in unique.values():
-            values[effect.item][effect.context] = effect.delta
-        deltas = {item: sum(numbers.values()) / len(numbers) for item, numbers in values.items()}
+        proofs = {}
+        for context, item, delta, proof in effects:
+            values[item][context], proofs[item, context] = delta, proof
+        means = {item: sum(deltas.values()) / len(deltas) for item, deltas in values.items()}
+
+        def measured(item: str) -> dict[str, Any]:
+            return {"delta": means.get(item), "error": self._error(values[item])}
+
         heads: list[dict[str, Any]] = [
-            place | {
-                "delta": deltas.get(item), "error": self._error(values[item]),
-                "first_order": deltas.get(f"first_order {item}"),
-            } | {name: deltas[f"{name} {item}"] for name in ("query", "key")
-                 if f"{name} {item}" in deltas}
+            place | measured(item) | {name: means.get(f"{name} {item}") for name in ESTIMATES}
             for item, place in self.heads.items()
-        ]  # fmt: skip
+        ]
         groups = []
         for name, parts in self.groups.items():
-            parts_deltas: Any = [None if edges else deltas.get(item) for item, edges in parts]
-            numbers = {
-                "delta": deltas[f"group {name}"],
-                "error": self._error(values[f"group {name}"]),
-            }
-            total = None if None in parts_deltas else sum(parts_deltas)
-            groups.append({"name": name} | numbers | {"sum": total})
-        pairs = [(h["delta"], h["first_order"]) for h in heads]
+            deltas: Any = [None if edges else means.get(item) for item, edges in parts]
+            total = None if None in deltas else sum(deltas)
+            groups.append({"name": name} | measured(f"group {name}") | {"sum": total})
+        pairs = [(head["delta"], head["first_order"]) for head in heads]
         return {
-            "contexts": len(self.contexts),
-            "plain": deltas["plain"],
-            "heads": heads,
-            "groups": groups,
-            "proofs": dict(Counter(e.proof for e in unique.values() if e.proof)),
+            "contexts": len(self.contexts), "plain": means["plain"], "heads": heads,
+            "groups": groups, "proofs": dict(Counter(filter(None, proofs.values()))),
             "correlation": rank_correlation([pair for pair in pairs if None not in pair]),
-        }
+        }  # fmt: skip
 
     def _error(self, deltas: dict[int, float]) -> float | None:
         """Return the standard error of the mean over contexts, with texts as clusters."""
-        mean, residuals = sum(deltas.values()) / max(1, len(deltas)), defaultdict[int, float](float)
+        residuals: dict[int, float] = defaultdict(float)
         for number, delta in deltas.items():
-            residuals[self.contexts[number].text] += delta - mean
+            residuals[self.contexts[number].text] += delta - sum(deltas.values()) / len(deltas)
         T, squares = len(residuals), sum(residual**2 for residual in residuals.values())
         return None if T < 2 else math.sqrt(squares * T / (T - 1)) / len(deltas)
 
@@ -323,18 +312,14 @@ def with_others(contexts: Sequence[Context], seed: int) -> list[Context]:
 
 def _positions(text: str) -> int | slice:
     """Return the positions "*", "-1" or "0-3" (with both ends) as a number or a slice."""
-    if "-" not in text[1:]:
-        return slice(None) if text == "*" else int(text)
-    first, last = map(int, text.split("-"))
-    return slice(first, last + 1)
+    first, dash, last = text.rpartition("-")
+    if first and dash:
+        return slice(int(first), int(last) + 1)
+    return slice(None) if text == "*" else int(text)
 
 
 def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Return Spearman's correlation; None if it is undefined.
-
-    >>> rank_correlation([(1.0, 2.0), (2.0, 30.0), (3.0, 9.0)])
-    0.5
-    """
+    """Return Spearman's correlation; None if it is undefined."""
     columns = torch.tensor(pairs, dtype=torch.float64).reshape(-1, 2).T[:, :, None]
     ranks = (columns > columns.mT).sum(-1) + (columns == columns.mT).sum(-1) / 2
     correlation = float(torch.corrcoef(ranks.double())[0, 1]) if len(pairs) > 1 else math.nan
