@@ -296,7 +296,10 @@ def _draw(data: dict[str, Any], path: Path) -> None:
     table = np.ma.masked_all((len(modules), len(columns)))
     for head in data["heads"]:
         table[modules.index(head["module"]), head["head"]] = _delta(head)
-    block = Block([Line("", [table])], [""], modules, [*map(str, columns)], ("module", "head"))
+    layers = {head["module"]: str(head["layer"]) for head in data["heads"]}
+    is_unique = len({*layers.values()}) == len(layers)  # else several modules of a layer attend
+    names, axis = ([*layers.values()], "layer") if is_unique else (modules, "module")
+    block = Block([Line("", [table])], [""], names, [*map(str, columns)], (axis, "head"))
     name = data["metric"].rpartition(":")[2]
     title, scale = f"{name} without each head ({data['kind']})", around_zero([table], f"Δ {name}")
     saving.save(head_grid.draw([block], scale=scale, title=title), path)
