@@ -47,11 +47,8 @@ COMMANDS = {
     "look": "Explore recordings, or a model's attention on a text, in a browser.",
     "explain": "Show each step of attention on a sentence, with all numbers.",
 }
-SHARED = (
-    "train",
-    "heads --texts",
-    "ablate --texts",
-)  # commands whose work torchrun's processes divide
+# Commands whose work torchrun's processes divide
+SHARED = ("train", "heads --texts", "ablate --texts")
 
 
 class Commands(click.Group):

@@ -108,10 +108,8 @@ class Ablation:
         if kind == "resample":
             self.contexts = with_others(self.contexts, seed)
         if not self.contexts:
-            expected = (
-                "two contexts of equal length" if kind == "resample" else "two tokens or more"
-            )
-            raise ArgumentError("no context", expected=expected)
+            needed = "two contexts of equal length" if kind == "resample" else "two tokens or more"
+            raise ArgumentError("no context", expected=needed)
         recording = self._recorded(self.contexts[0].inputs)
         used: Any = self.contexts[0].metric
         is_ours = getattr(used, "func", used).__module__ == metrics.__name__

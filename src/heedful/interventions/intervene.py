@@ -94,15 +94,8 @@ class Intervention:
         self._changeable: dict[str, None] = {}  # modules whose calls can be changed, in order
         self._pass, self._masks = -1, Masks()  # the pass and its masks
 
-    def __repr__(self) -> str:
-        calls = sum(log.calls for log in self._logs.values())
-        return f"<Intervention: {calls:,} changed call{'' if calls == 1 else 's'}>"
-
     def report(self) -> Report:
-        """Return what was changed where, how often, and how far each change is from its definition.
-
-        The result is a list of `ChangeReport`s, which prints as a table; `to_json()` gives JSON.
-        """
+        """Return a list of `ChangeReport`s, which prints as a table; `to_json()` gives JSON."""
         return Report(self._logs.values())
 
     def next_note(self) -> str:
