@@ -95,7 +95,12 @@ def test_every_delta_equals_full_passes_with_edited_inputs_of_the_projection(mod
     groups = {"plain": ["0.1", "2.*"], "layer": ["1.*"]}
     result = heedful.ablate(model, contexts, kind=kind, groups=groups)
     plain = {i: without(model, IDS[i], []) for i in numbers}
-    assert result["plain"] == pytest.approx(sum(plain.values()) / len(plain), abs=1e-6)
+    tokens = {i: IDS[i].shape[1] - 1 for i in numbers}  # that each context predicts
+
+    def mean_of(values):
+        return sum(tokens[i] * values[i] for i in numbers) / sum(tokens.values())
+
+    assert result["plain"] == pytest.approx(mean_of(plain), abs=1e-6)
     chosen = [{name} for name in NAMES]
     chosen += [{(0, 1), *((2, h) for h in range(H))}, {(1, h) for h in range(H)}]
     rows = [*result["heads"], *result["groups"]]
@@ -105,12 +110,12 @@ def test_every_delta_equals_full_passes_with_edited_inputs_of_the_projection(mod
             i: without(model, IDS[i], heads, replacement(model, kind, i)) - plain[i]
             for i in numbers
         }
-        mean = sum(deltas.values()) / len(deltas)
+        mean = mean_of(deltas)
         assert row["delta"] == pytest.approx(mean, abs=2e-6)
-        residuals = [deltas[0] + deltas[1] - 2 * mean]
-        residuals += [deltas[i] - mean for i in numbers if i > 1]
+        off = {i: tokens[i] * (deltas[i] - mean) for i in numbers}
+        residuals = [off[0] + off[1], *(off[i] for i in numbers if i > 1)]
         T = len(residuals)
-        error = math.sqrt(T / (T - 1) * sum(r * r for r in residuals)) / len(deltas)
+        error = math.sqrt(T / (T - 1) * sum(r * r for r in residuals)) / sum(tokens.values())
         assert row["error"] == pytest.approx(error, abs=2e-6)
     for group, heads in zip(result["groups"], chosen[-2:], strict=True):
         total = sum(row["delta"] for row in result["heads"] if (row["layer"], row["head"]) in heads)
@@ -186,7 +191,7 @@ REPEATED = [{"ids": torch.tensor([3 * row])} for row in ([3, 7, 1, 9, 0, 5], [8,
 
 @pytest.mark.parametrize("kind", ["zero", "mean"])
 def test_heads_built_for_induction_come_first_and_idle_heads_have_no_effect(kind):
-    result = heedful.ablate(Induction(), REPEATED, kind=kind)
+    result = heedful.ablate(Induction().eval(), REPEATED, kind=kind)
     deltas = {(row["layer"], row["head"]): row["delta"] for row in result["heads"]}
     assert sorted(deltas, key=deltas.get)[-2:] in ([(0, 1), (1, 2)], [(1, 2), (0, 1)])
     assert min(deltas[0, 1], deltas[1, 2]) > 1
@@ -195,7 +200,7 @@ def test_heads_built_for_induction_come_first_and_idle_heads_have_no_effect(kind
 
 
 def test_edges_equal_attention_with_these_pairs_masked():
-    model, ids = Induction(), REPEATED[0]["ids"]
+    model, ids = Induction().eval(), REPEATED[0]["ids"]
     result = heedful.ablate(model, REPEATED[:1], groups={"e": ["1.2@7-9:1-3"], "all": ["1.2@*:*"]})
     with heedful.record(model, values=True) as recording:
         model(ids)
@@ -256,8 +261,8 @@ class InPlace(Sharing):
 
 @pytest.mark.parametrize("kind", [Sharing, InPlace])
 def test_results_are_those_of_full_passes_whatever_blocks_do(kind, monkeypatch):
-    model, state = Induction(), {}
-    model.layers = nn.ModuleList(kind(layer, state) for layer in model.layers)
+    model, state = Induction().eval(), {}
+    model.layers = nn.ModuleList(kind(layer, state) for layer in model.layers).eval()
     model.register_forward_pre_hook(lambda *_: state.clear())
     skipping = heedful.ablate(model, REPEATED)
     monkeypatch.setattr(Ablation, "_can_skip", lambda *_: False)
@@ -272,7 +277,7 @@ def test_first_order_is_exact_for_a_linear_metric():
     generator = torch.Generator().manual_seed(2)
     x, other, weights = (torch.randn(1, 6, 12, generator=generator) for _ in range(3))
     model = nn.Sequential(Attending(*torch.randn(3, H, 12, d, generator=generator),
-                                    torch.randn(H, d, 12, generator=generator)))  # fmt: skip
+                                    torch.randn(H, d, 12, generator=generator))).eval()  # fmt: skip
     context = Context({"input": x}, other={"input": other})
     for kind in ("zero", "mean", "resample"):
         contexts = [context, Context({"input": other}, 1, {"input": x}, linear(3 * weights))]
@@ -377,9 +382,25 @@ def test_an_encoder_decoder_predicts_its_target():
         ({"metric": "accuracy"}, "metric='accuracy'"),
         ({"kind": "resample"}, "no context; expected two contexts of equal"),
         ({"metric": "kl", "first_order": True}, "first order of kl"),
-        ({"metric": lambda *_: math.nan}, "a metric of nan with all heads"),
+        ({"metric": lambda *_: math.nan}, "a metric of nan"),
+        ({"metric": lambda output: 1.0}, "the metric raised TypeError: .*expected a function of"),
     ],
 )
 def test_errors(options, words, model):
     with pytest.raises(HeedfulError, match=words):
         heedful.ablate(model, [{"ids": IDS[0]}, {"ids": IDS[2]}], **options)
+
+
+def test_contexts_that_would_give_wrong_numbers_are_refused(model):
+    padded = {"ids": IDS[0], "attention_mask": torch.tensor([[0, 1, 1, 1, 1]])}
+    for context, words in ((padded, "without padding"), (IDS[0], "Tensor as a context")):
+        with pytest.raises(ArgumentError, match=words):
+            heedful.ablate(model, [context])
+    with pytest.raises(ArgumentError, match="training mode"):
+        heedful.ablate(GPT(model.config).train(), [{"ids": IDS[0]}])
+
+
+def test_a_head_that_is_taken_away_stays_away_whatever_its_edges_are(model):
+    groups = {"head": ["1.1"], "both": ["1.1", "1.1@*:0"], "other order": ["1.1@*:0", "1.1"]}
+    deltas = [g["delta"] for g in heedful.ablate(model, [{"ids": IDS[0]}], groups=groups)["groups"]]
+    assert deltas == [deltas[0]] * 3

@@ -296,7 +296,8 @@ BAD = [
     (lambda: change.block(0, 1.5), "keys=1.5"),
     (lambda: change.pattern_from(3), "a recording of type int"),
     (lambda: change.resample([]), "expected a list of recordings"),
-    (lambda: 3, "a change of type int"),
+    (lambda: 3, "a change 3; expected modules"),
+    (lambda: change.zero, "a change <function zero"),
     (lambda: lambda q, k, v, o: o[0], r"returned \(4, 3, 4\) for blocks.1.attend"),
     (lambda: lambda q, k, v, o: None, "returned NoneType"),
 ]

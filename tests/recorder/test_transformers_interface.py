@@ -113,7 +113,14 @@ def test_a_boolean_mask_is_added_by_eager_attention():
     query, key, value = torch.randn(3, 2, 3, 5, 4)
     mask, module = torch.eye(5).bool().expand(2, 1, 5, 5), nn.Module().eval()
     output, weights = eager_attention_forward(module, query, key, value, mask)
-    given = ("eager", module, (query, key, value, mask), {}, output.transpose(1, 2), LogSumExpMode())
+    given = (
+        "eager",
+        module,
+        (query, key, value, mask),
+        {},
+        output.transpose(1, 2),
+        LogSumExpMode(),
+    )
     kept = settled(transformers_interface.from_arguments(*given))
     assert kept.check.passed
     torch.testing.assert_close(of_causes(kept.inputs(1)), weights[1], atol=2e-6, rtol=0)

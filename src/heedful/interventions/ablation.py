@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from heedful.errors import ArgumentError, RunError
+from heedful.errors import ArgumentError, HeedfulError, RunError
 from heedful.interventions import change, metrics
 from heedful.interventions.base import Change
 from heedful.interventions.first_order import estimates, observed
@@ -39,12 +39,14 @@ class Context(NamedTuple):
     """A forward pass: the model's arguments by name, and the number of its text.
 
     other: the arguments of another run, for "resample". metric: instead of the common metric.
+    weight: of this pass in means over passes.
     """
 
     inputs: Mapping[str, Any]
     text: int = 0
     other: Mapping[str, Any] | None = None
     metric: Any = None
+    weight: float = 1.0
 
 
 def ablate(
@@ -102,9 +104,11 @@ class Ablation:
         if kind not in KINDS or (isinstance(metric, str) and metric not in METRICS):
             expected = f"{', '.join(KINDS)}; {', '.join(METRICS)} or a function"
             raise ArgumentError(f"kind={kind!r}, metric={metric!r}", expected=expected)
+        if model.training:
+            raise ArgumentError("a model in training mode", remedy="call model.eval()")
         self.model, self.kind, self.first_order = model, kind, first_order
         common = METRICS[metric] if isinstance(metric, str) else metric
-        self.contexts = [c._replace(metric=c.metric or common) for c in contexts]
+        self.contexts = [checked(context, common) for context in contexts]
         if kind == "resample":
             self.contexts = with_others(self.contexts, seed)
         if not self.contexts:
@@ -154,12 +158,9 @@ class Ablation:
     def effects(self, number: int, done: Collection[str] = ()) -> Iterator[Effect]:
         """Yield the effect of each item that is not `done`, in the context with this number."""
         context = self.contexts[number]
-        with torch.no_grad():
-            with self._blocks.recorded():
-                unchanged = self._run(context.inputs)
-            plain = float(context.metric(unchanged, context.inputs, unchanged))
-        if not math.isfinite(plain):
-            raise RunError(f"a metric of {plain} with all heads", expected="a finite number")
+        with torch.no_grad(), self._blocks.recorded():
+            unchanged = self._run(context.inputs)
+        plain = measure(context, unchanged, unchanged)
         yield number, "plain", plain, ""
         if self.first_order:
             yield from self._estimates(number, unchanged)
@@ -187,7 +188,7 @@ class Ablation:
         try:
             with self._blocks.skipped(self.names[-1:]):
                 again = self._run(context.inputs)
-                return plain == float(context.metric(again, context.inputs, unchanged))
+                return plain == measure(context, again, unchanged)
         except Exception:  # a block needs more of an earlier one than its output
             return False
 
@@ -203,7 +204,7 @@ class Ablation:
                 output = self._run(context.inputs)
         proofs = {line.proof for line in changed.report()}
         worst = next(word for word in ("refuted", "unproved", "proved") if word in proofs)
-        return float(context.metric(output, context.inputs, unchanged)), worst
+        return measure(context, output, unchanged), worst
 
     def _changes(self, parts: list[tuple[str, Any]], other: Any) -> dict[str, list[Change]]:
         """Return the changes of each module that take away these heads and edges."""
@@ -264,7 +265,7 @@ class Ablation:
         proofs = {}
         for context, item, delta, proof in effects:
             values[item][context], proofs[item, context] = delta, proof
-        means = {item: sum(deltas.values()) / len(deltas) for item, deltas in values.items()}
+        means = {item: self._mean(deltas) for item, deltas in values.items()}
 
         def measured(item: str) -> dict[str, Any]:
             return {"delta": means.get(item), "error": self._error(values[item])}
@@ -285,13 +286,51 @@ class Ablation:
             "correlation": rank_correlation([pair for pair in pairs if None not in pair]),
         }  # fmt: skip
 
+    def _mean(self, deltas: dict[int, float]) -> float:
+        weights = {number: self.contexts[number].weight for number in deltas}
+        return sum(weights[n] * delta for n, delta in deltas.items()) / sum(weights.values())
+
     def _error(self, deltas: dict[int, float]) -> float | None:
         """Return the standard error of the mean over contexts, with texts as clusters."""
         residuals: dict[int, float] = defaultdict(float)
         for number, delta in deltas.items():
-            residuals[self.contexts[number].text] += delta - sum(deltas.values()) / len(deltas)
+            context = self.contexts[number]
+            residuals[context.text] += context.weight * (delta - self._mean(deltas))
         T, squares = len(residuals), sum(residual**2 for residual in residuals.values())
-        return None if T < 2 else math.sqrt(squares * T / (T - 1)) / len(deltas)
+        total = sum(self.contexts[number].weight for number in deltas)
+        return None if T < 2 else math.sqrt(squares * T / (T - 1)) / total
+
+
+def checked(context: Context, common: Any) -> Context:
+    """Return a context with its metric; its weight for loss and kl is its number of predictions."""
+    inputs, metric = context.inputs, context.metric or common
+    mask = inputs.get("attention_mask") if isinstance(inputs, Mapping) else torch.zeros(1)
+    if mask is not None and not mask.all():
+        raise ArgumentError(
+            f"{type(inputs).__name__} as a context",
+            expected="the model's arguments by name, of texts without padding",
+        )
+    is_common = metric in METRICS.values()
+    return context._replace(
+        metric=metric, weight=metrics.predictions(inputs) if is_common else context.weight
+    )
+
+
+@torch.no_grad()
+def measure(context: Context, output: Any, unchanged: Any) -> float:
+    """Return the metric; raise `RunError` if it is not a finite number."""
+    try:
+        value = float(context.metric(output, context.inputs, unchanged))
+    except HeedfulError:
+        raise
+    except Exception as error:
+        raise RunError(
+            f"the metric raised {type(error).__name__}: {error}",
+            expected="a function of (output, inputs, unchanged_output) that returns one number",
+        ) from error
+    if not math.isfinite(value):
+        raise RunError(f"a metric of {value}", expected="a finite number")
+    return value
 
 
 def with_others(contexts: Sequence[Context], seed: int) -> list[Context]:

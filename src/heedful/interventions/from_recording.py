@@ -43,7 +43,7 @@ def output(
 
     Raises:
         ArgumentError: other texts, lengths, heads or widths than those of the call.
-        RunError: the recorded call is refuted.
+        RunError: the recorded call is refuted, or was changed by `intervene`.
     """
     captures = _captures_of(recording, call.name)
     if call.number >= len(captures) > 1:
@@ -98,8 +98,8 @@ def _captures_of(recording: Recording, name: str) -> list[Capture]:
         raise ArgumentError(f"no call of {name} in the recording", expected=nearest(name, names))
     for capture in captures:
         proof = proof_of(capture.check, next(iter(capture.refutations.values()), ""))
-        if proof.word == "refuted":
-            raise RunError(f"the recorded call of {name} is refuted: {proof.why}")
+        if proof.word == "refuted" or "changed by heedful.intervene" in proof.why:
+            raise RunError(f"the recorded call of {name} is {proof.word}: {proof.why}")
     return captures
 
 

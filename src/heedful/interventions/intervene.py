@@ -121,11 +121,13 @@ class Intervention:
         run = _as_now(run, observed.query)
         with dispatch.hidden(), no_autocast(observed.query):
             call = unchanged = self._call(observed, running.name, run)
-            for key in self._keys:
-                if key.fits(call.name):
-                    key.add(call.name)
-                    for change in key.changes:
-                        call = _changed(call, change, self._log(call.name, change))
+            keys = [key for key in self._keys if key.fits(call.name)]
+            for key in keys:
+                key.add(call.name)
+            changes = [change for key in keys for change in key.changes]
+            # edges first: they compute rows of the output again
+            for change in sorted(changes, key=lambda change: change.edges is None):
+                call = _changed(call, change, self._log(call.name, change))
         return call.before, "" if call is unchanged else note
 
     def _log(self, name: str, change: Change) -> ChangeReport:
@@ -259,10 +261,12 @@ def _checked(changes: Any) -> dict[str, list[Change]]:
     given = changes if isinstance(changes, Mapping) else {}
     lists = {str(k): [*v] if isinstance(v, list | tuple) else [v] for k, v in given.items()}
     items = [item for items in lists.values() for item in items]
-    wrong = [item for item in items if not (isinstance(item, Change) or callable(item))]
+    name = all_changes.__name__  # of functions of `heedful.change`, if the parentheses are missing
+    wrong = [i for i in items if not callable(i) and not isinstance(i, Change)]
+    wrong += [i for i in items if getattr(i, "__module__", "") == name]
     if wrong or not items:
         raise ArgumentError(
-            f"a change of type {type(wrong[0]).__name__}" if wrong else f"changes {changes!r:.40}",
+            f"a change {wrong[0]!r:.40}" if wrong else f"changes {changes!r:.40}",
             expected='modules and their changes: {"layers.5": change.zero(heads=[1])}',
         )
     return {

@@ -40,10 +40,20 @@ def kl(output: Any, inputs: Mapping, unchanged: Any) -> Tensor:
     return F.kl_div(new, old, reduction="batchmean", log_target=True)
 
 
+def predictions(inputs: Mapping) -> float:
+    """Return the number of tokens that a model predicts; 1 if the ids are unknown."""
+    ids = next((inputs[name] for name in IDS if name in inputs), None)
+    return 1.0 if ids is None else float(ids.numel() - len(ids)) or 1.0
+
+
 def next_token_logits(output: Any, inputs: Mapping) -> tuple[Tensor, Tensor]:
     """Return the logits (B, N, V) in an output, and the ids (B, N) that the model has read."""
     logits = getattr(output, "logits", output)
     ids = next((inputs[name] for name in IDS if name in inputs), None)
+    if "labels" in inputs and "decoder_input_ids" not in inputs:
+        raise ArgumentError(
+            "labels without decoder_input_ids", expected="the ids that the decoder reads"
+        )
     if not isinstance(logits, Tensor) or ids is None or logits.shape[:-1] != ids.shape:
         raise no_logits(type(output).__name__)
     return logits.float(), ids

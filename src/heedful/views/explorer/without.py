@@ -53,8 +53,7 @@ def without(loaded: LoadedModel | None, ids: Tensor | None, removed: list[Any], 
 def _run(model: nn.Module, text: tuple[int, ...], removed: tuple) -> Any:
     """Return the logits (N, V), the losses (N − 1,), and the report on the changes."""
     changes: dict[str, list[Any]] = {}
-    for module, head, *edge in sorted(removed, key=len, reverse=True):
-        # edges first: they compute their rows again, also those of a head set to zero
+    for module, head, *edge in removed:
         part = change.block(edge[0], edge[1], heads=head) if edge else change.zero(head)
         changes.setdefault(module, []).append(part)
     ids = torch.tensor([text], device=next(model.parameters()).device)
