@@ -1,6 +1,7 @@
 """`heedful ablate`: numbers of the library, texts, pairs, metrics, resuming, pictures."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -101,8 +102,12 @@ def test_an_interrupted_command_continues(night, folder, cli, tmp_path, monkeypa
     [part] = tmp_path.glob("a.json.*")
     with open(part, "a") as file:
         file.write('\n["cut')  # as if the process was killed while it wrote
-    for other in (["--kind", "mean"], ["--groups", "a=0.1"], ["--context-length", "15"]):
+    for other in (["--kind", "mean"], ["--groups", "b=0.1"], ["--context-length", "15"]):
         refused(cli(*command, "--out", out, *other), "results of another command", part.name)
+    stored = part.read_text()
+    part.write_text(re.sub(r'"plain", [^,]*', '"plain", 9.5', stored))  # of another checkpoint
+    refused(cli(*command, "--out", out), "results of another command, model or metric")
+    part.write_text(stored)
     assert data(cli(*command, "--out", out)) == complete == json.loads(out.read_text())
     assert len(runs) - 1 == (len(HEADS) + 1) * complete["contexts"]  # none was computed twice
     assert not part.exists()

@@ -23,7 +23,7 @@ from heedful.cli import survey
 from heedful.cli.input_texts import file_option, note, notices, read_text
 from heedful.cli.options import check_model, json_option, opening_options, refuse
 from heedful.cli.output_paths import check_folder
-from heedful.errors import ArgumentError, TextError
+from heedful.errors import ArgumentError, HeedfulError, TextError
 from heedful.files import check_free, write_json
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ Examples:
   heedful ablate runs/first --texts books --kind mean --out heads.json
   heedful ablate runs/first --file book.txt --groups early=0.*,1.* --groups edge=3.2@-1:0-4
   heedful ablate openai-community/gpt2 --pairs names.csv --metric logit-difference --kind resample
-  heedful ablate intfloat/e5-small --texts notes --metric similarity.py:distance --first-order
+  heedful ablate intfloat/e5-small --texts notes --metric similarity.py:distance
   torchrun --standalone --nproc-per-node 4 -m heedful ablate runs/first --texts books --out a.json
 
 Δ is the mean change of the metric without the head: positive if the model gets worse. ± is its
@@ -102,6 +102,8 @@ def ablate(
     if bool(tokens or (pairs and metric == DIFFERENCE)) != (metric == DIFFERENCE):
         raise click.UsageError(f"--metric {DIFFERENCE} and --tokens (or --pairs) go together.")
     named = {group.partition("=")[0]: group.partition("=")[2].split(",") for group in groups}
+    if len(named) < len(groups) or "" in named:
+        raise click.UsageError("--groups NAME=LIST needs a different NAME for each group.")
     words = None if texts or pairs else read_text(text, file)
     from heedful.torchrun import started
 
@@ -112,7 +114,10 @@ def ablate(
             if texts:
                 selection.check()
             if out is not None:
-                check_free(out, overwrite)
+                if out.suffix != ".json":
+                    raise ArgumentError(f"--out {out}", expected="a file that ends in .json")
+                for path in (out, out.with_suffix(".png")):
+                    check_free(path, overwrite)
                 check_folder(out)
             check_model(model, opening)
     from heedful.device import choose_device
@@ -147,6 +152,7 @@ def ablate(
              "of a length that no other has")  # fmt: skip
     with notices(), processes.process_group(86_400.0):
         command = [str(model), metric, tokens, kind, seed, pairs and read_text(None, pairs)]
+        command += [str(opening["checkpoint"]), str(opening["revision"])]
         effects = _effects(ablation, out, processes, command)
     if not processes.is_first:
         return 0
@@ -207,31 +213,43 @@ def _pairs(
     path: Path, opened: LoadedModel, function: Any, kind: str
 ) -> Iterator[tuple[ModelInputs, dict[str, Any]]]:
     """Yield the inputs of each row of a CSV file, with other fields of its `Context`."""
-    from heedful.interventions.metrics import logit_difference, loss
-
     rows = csv.DictReader(io.StringIO(read_text(None, path), newline=""))
     if not {*COLUMNS} <= {*(rows.fieldnames or ())}:
         columns = ", ".join(rows.fieldnames or ())
         raise TextError(f"{path} with the columns {columns}", expected=", ".join(COLUMNS))
     for number, row in enumerate(rows):
-        clean, corrupted, label = (row[name] or "" for name in COLUMNS)
-        metric = function
-        if function is loss:
-            metric = functools.partial(loss, last=len(_ids_after(opened, clean, label)))
-            clean, corrupted = clean + label, corrupted + label
-        elif function is logit_difference:
-            words = label.partition("/")[::2]
-            right, wrong = (_ids_after(opened, clean, word, 1)[0] for word in words)
-            metric = functools.partial(function, right=right, wrong=wrong)
-        inputs = opened.read(clean)
-        other = opened.read(corrupted) if kind == "resample" else inputs
-        if len(other.tokens) != len(inputs.tokens):
-            raise TextError(
-                f"{path}, line {rows.line_num}: {len(inputs.tokens)} clean tokens and "
-                f"{len(other.tokens)} corrupted ones",
-                expected="as many, for resample",
-            )
-        yield inputs, {"text": number, "other": other.inputs, "metric": metric}
+        try:
+            inputs, fields = _pair([row[name] or "" for name in COLUMNS], opened, function, kind)
+        except HeedfulError as error:
+            raise TextError(f"{path}, line {rows.line_num}: {error}") from error
+        yield inputs, fields | {"text": number}
+
+
+def _pair(
+    row: list[str], opened: LoadedModel, function: Any, kind: str
+) -> tuple[ModelInputs, dict[str, Any]]:
+    """Return the inputs of a pair, with other fields of its `Context`."""
+    from heedful.interventions.metrics import logit_difference, loss
+
+    clean, corrupted, label = row
+    metric, words = function, label.split("/")
+    if not clean or (function is logit_difference and len(words) != 2):
+        expected = "a clean text, and RIGHT/WRONG as label for logit-difference"
+        raise TextError(f"{clean!r} with the label {label!r}", expected=expected)
+    if function is loss:
+        metric = functools.partial(loss, last=len(_ids_after(opened, clean, label)))
+        clean, corrupted = clean + label, corrupted + label
+    elif function is logit_difference:
+        right, wrong = (_ids_after(opened, clean, word, 1)[0] for word in words)
+        metric = functools.partial(function, right=right, wrong=wrong)
+    inputs = opened.read(clean)
+    other = opened.read(corrupted) if kind == "resample" else inputs
+    if len(other.tokens) != len(inputs.tokens):
+        raise TextError(
+            f"{len(inputs.tokens)} clean tokens and {len(other.tokens)} corrupted ones",
+            expected="as many, for resample",
+        )
+    return inputs, {"other": other.inputs, "metric": metric}
 
 
 def _unfinished(out: Path) -> list[Path]:
@@ -258,11 +276,7 @@ def _effects(
             with suppress(ValueError):  # a line that was cut when the process was killed
                 fields = json.loads(line)
             if fields[0] != key:
-                raise ArgumentError(
-                    f"{part}, results of another command",
-                    expected="the command that was interrupted",
-                    remedy="remove the file, or choose another --out",
-                )
+                raise _other_results(part)
             effects += [(*fields[1:],)] if fields[1:] else []
     processes.barrier()  # all have read the files
     numbers = range(processes.rank, len(ablation.contexts), processes.size)
@@ -270,12 +284,24 @@ def _effects(
     with progress_bar("running", processes.is_first) as report, open(path, "a") as file:
         for i, number in enumerate(numbers):
             done = {item for context, item, *_ in effects if context == number}
+            stored = [value for *where, value, _ in effects if where == [number, "plain"]]
             for j, effect in enumerate(ablation.effects(number, done)):
+                is_plain = effect[1] == "plain" and stored
+                if is_plain and not math.isclose(effect[2], stored[0], rel_tol=1e-4, abs_tol=1e-6):
+                    raise _other_results(path)
                 effects.append(effect)
                 file.write(f"\n{json.dumps([key, *effect])}")
                 file.flush()
                 report((i + min(1.0, (len(done) + j) / len(ablation.items))) / len(numbers))
     return [effect for part in processes.all_gather(effects) for effect in part]
+
+
+def _other_results(path: Any) -> ArgumentError:
+    return ArgumentError(
+        f"{path}, results of another command, model or metric",
+        expected="the command that was interrupted",
+        remedy="remove the file, or choose another --out",
+    )
 
 
 def _delta(head: dict[str, Any]) -> float:

@@ -113,7 +113,10 @@ class Ablation:
             self.contexts = with_others(self.contexts, seed)
         if not self.contexts:
             needed = "two contexts of equal length" if kind == "resample" else "two tokens or more"
-            raise ArgumentError("no context", expected=needed)
+            remedy = (
+                "cut texts into equal contexts (--context-length)" if kind == "resample" else ""
+            )
+            raise ArgumentError("no context", expected=needed, remedy=remedy)
         recording = self._recorded(self.contexts[0].inputs)
         used: Any = self.contexts[0].metric
         is_ours = getattr(used, "func", used).__module__ == metrics.__name__
