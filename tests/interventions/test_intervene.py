@@ -344,4 +344,3 @@ def test_a_change_that_differs_from_its_definition_is_refuted():
     with pytest.warns(UserWarning, match="wrong in blocks.1.attend differs from its definition"):
         changed = run(model, {"blocks.1": wrong}, torch.tensor([[1, 2, 3]]))
     assert changed.report()[0].proof == "refuted"
-    assert "refuted" in str(changed.report())

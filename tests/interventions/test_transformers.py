@@ -13,7 +13,7 @@ from recorder.test_architectures import padding_mask, tiny, words
 
 import heedful
 from heedful import change
-from heedful.errors import ArgumentError, RunError
+from heedful.errors import ArgumentError
 
 SELF = ("GPT2Model", "LlamaModel", "MistralModel", "Gemma2Model", "GptOssModel", "BertModel",
         "DeepseekV3Model", "FalconModel", "BitNetModel")  # fmt: skip
@@ -155,10 +155,7 @@ def test_means_over_recorded_texts():
               for call in (sequence[1] for sequence in recording.sequences)]  # fmt: skip
     expected = torch.cat(values, dim=1).mean(dim=1)[[2, 0]]
     seen = []
-    look = [
-        change.mean([2, 0], of=recording),
-        lambda q, k, v, output: seen.append(output) or output,
-    ]
+    look = [change.mean([2, 0], of=recording), lambda q, k, v, o: seen.append(o) or o]
     with heedful.intervene(model, {"layers.1": look}) as changed:
         model(words()[:, :4])
     torch.testing.assert_close(seen[0][:, [2, 0]], expected[None, :, None].expand(2, 2, 4, 8))
@@ -184,9 +181,7 @@ def test_recordings_that_do_not_fit():
     with heedful.record(model, values=True) as recording:
         model(words(7))
     for patch in (change.pattern_from, change.output_from):
-        with pytest.raises(
-            ArgumentError, match=r"7 queries × 7 keys, .*9 queries × 9 keys; .*unequal"
-        ):
+        with pytest.raises(ArgumentError, match=r"7 queries × 7 keys, .* 9 queries × 9.*unequal"):
             run(model, patch(recording))
     with pytest.raises(ArgumentError, match=r"of 2 texts, 4 .* expected 1 texts, 4"):
         run(model, change.output_from(recording), ids=words(7)[:1])
@@ -199,9 +194,7 @@ def test_recordings_that_do_not_fit():
     wide = transformers.LlamaModel(transformers.LlamaConfig(**settings)).eval()
     with heedful.record(wide, values=True) as other:
         wide(words())
-    with pytest.raises(
-        ArgumentError, match=r"2 heads of width 16, .* expected 2 texts, 4 heads of width 8"
-    ):
+    with pytest.raises(ArgumentError, match=r"2 heads of width 16, .* 2 texts, 4 heads of width 8"):
         run(model, change.pattern_from(other))
     with heedful.record(model) as recording:
         model(words())
@@ -282,13 +275,6 @@ def test_each_call_is_changed_only_once():
         torch.testing.assert_close(model(words()), plain)
     assert [line.calls for line in changed.report()] == [1, 1]
     assert {call.proof for call in recording} == {"proved"}
-
-
-def test_attention_by_hand_is_refused():
-    model = tiny("BloomModel")
-    message = r"attention of h.1 was not changed; .*by hand"
-    with pytest.raises(RunError, match=message), heedful.intervene(model, {"h.1": change.zero(0)}):
-        model(words())
 
 
 def test_half_precision_and_autocast():
