@@ -40,7 +40,7 @@ EXAMPLE = """\b
 Examples:
   heedful ablate runs/first "the cat sat, and the cat sat" --count 10
   heedful ablate runs/first --texts books --kind mean --out heads.json
-  heedful ablate runs/first --file book.txt --groups early=0.*,1.* --groups edge=3.2@-1:0-4
+  heedful ablate runs/first --file chapter.txt --groups early=0.*,1.* --groups edge=3.2@-1:0-4
   heedful ablate openai-community/gpt2 --pairs names.csv --metric logit-difference --kind resample
   heedful ablate intfloat/e5-small --texts notes --metric similarity.py:distance
   torchrun --standalone --nproc-per-node 4 -m heedful ablate runs/first --texts books --out a.json
