@@ -8,8 +8,8 @@
 The first table has the time of a pass with changes relative to a plain pass of the same run, for
 models of GPT-2's shape (12 layers, 12 heads, width 768, random weights): heedful's GPT, and
 transformers' GPT2Model with sdpa. All heads of all layers are changed; the certificate is included.
-All ways run in turns; the medians of the ratios of processor time are printed. Targets: at most 1.1 for zero, scale,
-mean, first, uniform and pattern_from, at most 1.25 for block of 256 rows.
+All ways run in turns; the medians of the ratios of processor time are printed. Targets: at most 1.1
+for zero, scale, mean, first, uniform and pattern_from, at most 1.25 for block of 256 rows.
 
 --peers takes one head away, head 0 of layer 1, in six ways. The reference sets the head's columns
 of the output projection's weight to zero. "effect" is the norm of the change of the logits relative
