@@ -85,8 +85,8 @@ class HeadCall(Observed):
         )  # fmt: skip
 
     def in_float64(self) -> HeadCall:
-        """Return the call in float64, without a graph."""
-        tensors = {name: getattr(self, name) for name in ("query", "key", "value", "bias", "sinks")}
+        """Return the call in float64, without a graph; `weights` converts the query."""
+        tensors = {name: getattr(self, name) for name in ("key", "value", "bias", "sinks")}
         exact: Any = {name: t.detach().double() for name, t in tensors.items() if t is not None}
         return replace(self, **exact, compute_output=lambda: self.before.detach().double())
 
@@ -147,7 +147,10 @@ def weights(call: HeadCall) -> Tensor:
     tensor([[[[1., 0.],
               [0., 1.]]]])
     """
-    query, key = upcast(call.query, call.query), upcast(call.key, call.query)
+    dtype = torch.promote_types(
+        call.query.dtype, torch.promote_types(call.key.dtype, torch.float32)
+    )
+    query, key = call.query.to(dtype), call.key.to(dtype)
     scores = (query * call.scale) @ per_query_head(key, call.shape[1] // key.shape[1]).mT
     if call.softcap is not None:
         scores = (scores / call.softcap).tanh() * call.softcap
