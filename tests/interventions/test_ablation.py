@@ -279,18 +279,15 @@ def test_first_order_is_exact_for_a_linear_metric():
     model = nn.Sequential(Attending(*torch.randn(3, H, 12, d, generator=generator),
                                     torch.randn(H, d, 12, generator=generator))).eval()  # fmt: skip
     context = Context({"input": x}, other={"input": other})
+    options = {"metric": linear(weights), "first_order": True}
     for kind in ("zero", "mean", "resample"):
         contexts = [context, Context({"input": other}, 1, {"input": x}, linear(3 * weights))]
-        result = heedful.ablate(
-            model, contexts, kind=kind, metric=linear(weights), first_order=True
-        )
+        result = heedful.ablate(model, contexts, kind=kind, **options)
         for row in result["heads"]:
             assert row["first_order"] == pytest.approx(row["delta"], rel=1e-4, abs=1e-4)
         assert result["correlation"] == 1.0
         assert (result["heads"][0]["query"] is None) == (kind != "resample")
-    result = heedful.ablate(
-        model, [context], kind="resample", metric=linear(weights), first_order=True
-    )
+    result = heedful.ablate(model, [context], kind="resample", **options)
     layer = model[0]
     q, k, v, q_other, k_other = (
         torch.einsum("bnw,hwd->bhnd", inputs, side)

@@ -317,6 +317,14 @@ class HeadsFirst(nn.Module):
         return F.scaled_dot_product_attention(q, q, q)
 
 
+def test_a_whole_name_is_that_module_though_another_name_ends_with_it():
+    model = model_of("sdpa")
+    model.add_module("vision", nn.ModuleDict({"layers": nn.ModuleList([nn.Linear(1, 1)] * 2)}))
+    with heedful.intervene(model, {"layers.1": change.zero(0)}) as changed:
+        model(X, MASK)
+    assert [line.module for line in changed.report()] == ["layers.1"]
+
+
 def test_axes_that_are_not_texts_and_heads_are_refused():
     message = r"a query \(3, 2, 7, 3\) of HeadsFirst, for 2 texts; expected the axes"
     with pytest.raises(ArgumentError, match=message):

@@ -109,9 +109,8 @@ def test_patterns_and_outputs_of_another_run(name, padding):
         reference(**others)
     kinds = {"pattern_from": change.pattern_from(recording, heads=[0, 3]),
              "output_from": change.output_from(recording, heads=[0, 3])}  # fmt: skip
-    detached = tuple(table.detach() for table in runs[0])
-    compare(name, "sdpa", padding, "layer.1" if name == "BertModel" else "layers.1", kinds,
-            detached)  # fmt: skip
+    at, detached = "layer.1" if name == "BertModel" else "layers.1", [t.detach() for t in runs[0]]
+    compare(name, "sdpa", padding, at, kinds, detached)
     with torch.no_grad():
         plain = model(**inputs)[0]
         with heedful.record(model, heads=[0, 1, 3], values=True) as same:
@@ -168,9 +167,7 @@ def test_means_over_recorded_texts():
     by_position = change.mean([1], of=recording, per_position=True)
     with heedful.intervene(model, {"layers.1": [by_position, look[1]]}):
         model(words()[:, :4])
-    outputs = [
-        (sequence[1].weights(1) @ sequence[1].value[0])[:4] for sequence in recording.sequences
-    ]
+    outputs = [(s[1].weights(1) @ s[1].value[0])[:4] for s in recording.sequences]
     torch.testing.assert_close(seen[0][0, 1], sum(outputs) / 2)
     with pytest.raises(ArgumentError, match=r"means of shape \(1, 9, 8\).*unequal lengths"):
         run(model, by_position, ids=words(11))
@@ -236,7 +233,6 @@ def test_resample_draws_a_recording_for_each_pass():
         assert {line.proof for line in changed.report()} == {"proved"}
     assert torch.equal(outputs[0], outputs[1])
     assert not torch.equal(outputs[0], outputs[2])
-    assert len({float(output.sum()) for output in outputs[0].detach()}) == 3
 
 
 def test_dropout_and_checkpointing_are_refused():

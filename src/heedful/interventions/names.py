@@ -58,8 +58,8 @@ def keys_of(changes: Mapping[str, list[Change]], modules: Modules, model: nn.Mod
         pattern = re.compile(rf"(?:.*\.)?{re.escape(text)}".replace(r"\*", r"[^.]+"))
         named = [name for name in names if name and pattern.fullmatch(name)]
         named = [name for name in named if not any(o != name and is_in(name, o) for o in named)]
-        if text == class_of(model).__name__:
-            named = [""]
+        if text in names or text == class_of(model).__name__:
+            named = [text if text in names else ""]
         if not named:
             attending = [name for name, _ in modules_without_calls(modules, {*names}, ())]
             raise ArgumentError(
