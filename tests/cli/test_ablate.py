@@ -188,9 +188,9 @@ def test_wrong_inputs_are_one_line(night, folder, cli, tmp_path):
     refused(cli("ablate", night, "--pairs", tmp_path / "latin.csv"), "latin.csv", "UTF-8")
     refused(cli("ablate", night, TEXT, "--groups", "a=7.0"), "'7.0' in the group 'a'", "1.2")
     refused(cli("ablate", night, TEXT, "--groups", "0.1"), "'' in the group '0.1'")
-    refused(cli("ablate", night, TEXT, "--groups", "a=0.0@99:0"), "queries 99, which no pass had")
-    refused(cli("ablate", night, TEXT, "--kind", "resample"), "no context", "equal length")
-    refused(cli("ablate", night, TEXT, "--metric", "kl", "--first-order"), "first order of kl")
+    refused(cli("ablate", night, TEXT, "--out", tmp_path / "a.png"), "ends in .json")
+    (tmp_path / "b.png").touch()  # a picture that the results would replace
+    refused(cli("ablate", night, TEXT, "--out", tmp_path / "b.json"), "b.png", "already exists")
     refused(cli("ablate", night, TEXT, "--out", tmp_path / "none" / "a.json"), "none")
     tokens = ["--metric", "logit-difference", "--tokens", " day and", " night"]
     refused(cli("ablate", night, TEXT, *tokens), "expected one token")
@@ -200,7 +200,7 @@ def test_wrong_inputs_are_one_line(night, folder, cli, tmp_path):
     ("arguments", "words"),
     [
         ([], "give TEXT, or one of"),
-        ([TEXT, "--texts", "a"], "give TEXT, or one of"),
+        ([TEXT, "--groups", "a=0.0", "--groups", "a=0.1"], "a different NAME"),
         ([TEXT, "--include", "*"], "--include"),
         ([TEXT, "--metric", "logit-difference"], "--tokens"),
         ([TEXT, "--tokens", "a", "b"], "--tokens"),

@@ -13,7 +13,7 @@ from recorder.test_architectures import padding_mask, tiny, words
 
 import heedful
 from heedful import change
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, RunError
 
 SELF = ("GPT2Model", "LlamaModel", "MistralModel", "Gemma2Model", "GptOssModel", "BertModel",
         "DeepseekV3Model", "FalconModel", "BitNetModel")  # fmt: skip
@@ -193,8 +193,10 @@ def test_recordings_that_do_not_fit():
         wide(words())
     with pytest.raises(ArgumentError, match=r"2 heads of width 16, .* 2 texts, 4 heads of width 8"):
         run(model, change.pattern_from(other))
-    with heedful.record(model) as recording:
+    with heedful.intervene(model, {"layers.1": change.zero(0)}), heedful.record(model) as recording:
         model(words())
+    with pytest.raises(RunError, match=r"changed by heedful\.intervene"):
+        run(model, change.pattern_from(recording))
     with pytest.raises(ArgumentError, match="without values"):
         change.output_from(recording)
     with heedful.record(model, heads=[1], values=True) as recording:

@@ -236,14 +236,13 @@ def _lost(before: HeadCall, after: HeadCall, rows: Tensor) -> int:
 
 
 def _as_now(run: Callable[[], Tensor], query: Tensor) -> Callable[[], Tensor]:
-    """Return a function that calls `run` once, later, with the present autocast and gradients."""
+    """Return a function that calls `run` once, later, with the present autocast."""
     device = query.device.type
     is_cast, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
-    has_gradients = torch.is_grad_enabled()
 
     @functools.cache
     def run_once() -> Tensor:
-        with torch.autocast(device, dtype, is_cast), torch.set_grad_enabled(has_gradients):
+        with torch.autocast(device, dtype, is_cast):
             return run()
 
     return run_once
