@@ -11,8 +11,8 @@ transformers' GPT2Model with sdpa. All heads of all layers are changed; the cert
 All ways run in turns; the medians of the ratios of processor time are printed. Targets: at most 1.1
 for zero, scale, mean, first, uniform and pattern_from, at most 1.25 for block of 256 rows.
 
---peers takes one head away, head 0 of layer 1, in several ways. The reference sets the columns
-of the head in the output projection to zero. "effect" is the norm of the change of the logits relative
+--peers takes one head away, head 0 of layer 1, in several ways. The reference sets the columns of
+the head in the output projection to zero. "effect" is the norm of the change of the logits relative
 to that of the reference, "wrong" the norm of the difference from the reference's logits, relative
 to the same. nnsight's recipe, as its documentation showed it until May 2026, edits the slice of a
 head after the output projection, where heads are already mixed.
