@@ -112,11 +112,10 @@ class Ablation:
         if kind == "resample":
             self.contexts = with_others(self.contexts, seed)
         if not self.contexts:
-            needed = "two contexts of equal length" if kind == "resample" else "two tokens or more"
-            remedy = (
-                "cut texts into equal contexts (--context-length)" if kind == "resample" else ""
-            )
-            raise ArgumentError("no context", expected=needed, remedy=remedy)
+            needed = "two tokens or more"
+            if kind == "resample":
+                needed = "two contexts of equal length, as --context-length cuts them"
+            raise ArgumentError("no context", expected=needed)
         recording = self._recorded(self.contexts[0].inputs)
         used: Any = self.contexts[0].metric
         is_ours = getattr(used, "func", used).__module__ == metrics.__name__
@@ -268,40 +267,37 @@ class Ablation:
         proofs = {}
         for context, item, delta, proof in effects:
             values[item][context], proofs[item, context] = delta, proof
-        means = {item: self._mean(deltas) for item, deltas in values.items()}
+        results = {item: self._mean(deltas) for item, deltas in values.items()}
 
         def measured(item: str) -> dict[str, Any]:
-            return {"delta": means.get(item), "error": self._error(values[item])}
+            return dict(zip(("delta", "error"), results.get(item, (None, None)), strict=True))
 
         heads: list[dict[str, Any]] = [
-            place | measured(item) | {name: means.get(f"{name} {item}") for name in ESTIMATES}
+            place | measured(item) | {n: measured(f"{n} {item}")["delta"] for n in ESTIMATES}
             for item, place in self.heads.items()
         ]
         groups = []
         for name, parts in self.groups.items():
-            deltas: Any = [None if edges else means.get(item) for item, edges in parts]
+            deltas: Any = [None if edges else measured(item)["delta"] for item, edges in parts]
             total = None if None in deltas else sum(deltas)
             groups.append({"name": name} | measured(f"group {name}") | {"sum": total})
         pairs = [(head["delta"], head["first_order"]) for head in heads]
         return {
-            "contexts": len(self.contexts), "plain": means["plain"], "heads": heads,
+            "contexts": len(self.contexts), "plain": results["plain"][0], "heads": heads,
             "groups": groups, "proofs": dict(Counter(filter(None, proofs.values()))),
             "correlation": rank_correlation([pair for pair in pairs if None not in pair]),
         }  # fmt: skip
 
-    def _mean(self, deltas: dict[int, float]) -> float:
-        weights = {number: self.contexts[number].weight for number in deltas}
-        return sum(weights[n] * delta for n, delta in deltas.items()) / sum(weights.values())
-
-    def _error(self, deltas: dict[int, float]) -> float | None:
-        """Return the standard error of the mean over contexts, with texts as clusters."""
-        residuals: dict[int, float] = defaultdict(float)
+    def _mean(self, deltas: dict[int, float]) -> tuple[float, float | None]:
+        """Return the mean over contexts, and its standard error with texts as clusters."""
+        sums: dict[int, Any] = defaultdict(lambda: torch.zeros(2, dtype=torch.float64))
         for number, delta in deltas.items():
-            context = self.contexts[number]
-            residuals[context.text] += context.weight * (delta - self._mean(deltas))
-        T, squares = len(residuals), sum(residual**2 for residual in residuals.values())
-        total = sum(self.contexts[number].weight for number in deltas)
-        return None if T < 2 else math.sqrt(squares * T / (T - 1)) / total
+            _, text, *_, weight = self.contexts[number]
+            sums[text] += torch.tensor([weight, weight * delta], dtype=torch.float64)
+        weights, totals = torch.stack([*sums.values()]).T
+        mean, T = totals.sum() / weights.sum(), len(sums)
+        squares = (totals - weights * mean).square().sum() * T / (T - 1) if T > 1 else None
+        return float(mean), None if squares is None else float(squares.sqrt() / weights.sum())
 
 
 def checked(context: Context, common: Any) -> Context:
@@ -341,12 +337,12 @@ def with_others(contexts: Sequence[Context], seed: int) -> list[Context]:
     pools, result = defaultdict(list), []
     shapes = [str([getattr(x, "shape", x) for x in c.inputs.values()]) for c in contexts]
     for shape, context in zip(shapes, contexts, strict=True):
-        pools[shape].append(context)
-    for number, (shape, context) in enumerate(zip(shapes, contexts, strict=True)):
-        others = [other.inputs for other in pools[shape] if other is not context]
+        pools[shape].append(context.inputs)
+    for number, context in enumerate(contexts):
+        others = [inputs for inputs in pools[shapes[number]] if inputs is not context.inputs]
         drawn = random.Random(f"{seed} {number}").choice(others) if others else None
-        if context.other or drawn:
-            result.append(context._replace(other=context.other or drawn))
+        if other := context.other or drawn:
+            result.append(context._replace(other=other))
     return result
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,13 +16,7 @@ from heedful.recording.checks import is_integer
 
 Heads: TypeAlias = int | Iterable[int] | None
 Positions: TypeAlias = int | slice | Iterable[int]
-
-
-class Edges(NamedTuple):
-    """The pairs of queries and keys that `block` hides, by their positions in the text."""
-
-    queries: slice | tuple[int, ...]
-    keys: slice | tuple[int, ...]
+CheckedPositions: TypeAlias = slice | tuple[int, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,7 +27,8 @@ class Change:
     define: the new output (B, h, n, v) of some queries of a call with only these heads, by the
         definition; also of a call in float64. None: there is only `compute`.
     compute: the same for all queries, faster; None: `define`.
-    edges: the pairs that are hidden, in which case only rows with a hidden pair change.
+    edges: the positions of the queries and of the keys that are hidden from them, in which case
+        only rows with a hidden pair change.
     accepts_dropout: whether the change is defined while weights are dropped at random.
     """
 
@@ -41,7 +36,7 @@ class Change:
     heads: tuple[int, ...] | None
     define: Callable[[HeadCall, Tensor], Tensor] | None
     compute: Callable[[HeadCall], Tensor] | None = None
-    edges: Edges | None = None
+    edges: tuple[CheckedPositions, CheckedPositions] | None = None
     accepts_dropout: bool = False
 
     def __repr__(self) -> str:
@@ -65,7 +60,7 @@ def heads_of(heads: Any) -> tuple[int, ...] | None:
     raise ArgumentError(f"heads={reprlib.repr(heads)}", expected=expected)
 
 
-def positions_of(side: str, positions: Any) -> slice | tuple[int, ...]:
+def positions_of(side: str, positions: Any) -> CheckedPositions:
     """Return checked positions: a slice, or whole numbers as a tuple."""
     if isinstance(positions, slice):
         ends = (positions.start, positions.stop, positions.step)
@@ -79,7 +74,7 @@ def positions_of(side: str, positions: Any) -> slice | tuple[int, ...]:
     )
 
 
-def within(positions: slice | tuple[int, ...], first: int, count: int) -> Tensor:
+def within(positions: CheckedPositions, first: int, count: int) -> Tensor:
     """Return the sorted indices of positions among `count` tokens from `first` on.
 
     >>> within((0, 4, -1), first=4, count=3)
@@ -94,23 +89,17 @@ def within(positions: slice | tuple[int, ...], first: int, count: int) -> Tensor
     return torch.tensor(local, dtype=torch.long, device="cpu")
 
 
-def check_positions(side: str, positions: slice | tuple[int, ...], total: int) -> None:
+def check_positions(side: str, positions: CheckedPositions, total: int) -> None:
     """Raise `ArgumentError` for positions that a text of `total` tokens does not have."""
-    numbers = [positions] if isinstance(positions, slice) else positions
-    for number in numbers:
-        single = number if isinstance(number, slice) else (number,)
-        if not len(within(single, 0, total)):
+    for part in [positions] if isinstance(positions, slice) else [(n,) for n in positions]:
+        if not len(within(part, 0, total)):
             raise ArgumentError(
-                f"{side} {words(single)}, which no pass had", expected=f"positions below {total}"
+                f"{side} {words(part)}, which no pass had", expected=f"positions below {total}"
             )
 
 
-def words(positions: slice | tuple[int, ...]) -> str:
-    """Return positions as text.
-
-    >>> words(slice(2, None)), words((0, 4))
-    ('2:', '0, 4')
-    """
+def words(positions: CheckedPositions) -> str:
+    """Return positions as text, such as "2:" and "0, 4"."""
     if isinstance(positions, slice):
         step = "" if positions.step is None else f":{positions.step}"
         return f"{positions.start}:{positions.stop}{step}".replace("None", "")

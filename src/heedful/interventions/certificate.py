@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass
 
 import torch
@@ -62,10 +61,9 @@ class ChangeReport:
             expected = change.define(call.in_float64(), rows[sample])
             actual = used[:, :, sample].double()
             is_equal = (actual == expected) | (actual.isnan() & expected.isnan())
-            error = float((actual - expected).abs().masked_fill(is_equal, 0.0).max())
+            errors = (actual - expected).abs().nan_to_num(torch.inf).masked_fill(is_equal, 0.0)
             unit = max(float(call.value.abs().max()), float(expected.abs().max()), 1e-30)
-        error = math.inf if math.isnan(error) else error / unit
-        self.difference = max(self.difference or 0.0, error)
+        self.difference = max(self.difference or 0.0, float(errors.max()) / unit)
         self.compared += len(used) * len(sample)
 
 

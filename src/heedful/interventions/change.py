@@ -10,7 +10,8 @@ Sizes: B texts, h changed heads, N queries, M keys, v width of a value.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -18,22 +19,16 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.interventions import from_recording
-from heedful.interventions.base import (
-    Change,
-    Edges,
-    Heads,
-    Positions,
-    heads_of,
-    positions_of,
-    words,
-)
-from heedful.interventions.head_call import HeadCall, by_definition, in_blocks
+from heedful.interventions.base import Change, Heads, Positions, heads_of, positions_of, words
+from heedful.interventions.head_call import HeadCall, attend, by_definition, in_blocks
 from heedful.ops.masks import Causal
 from heedful.recording import Recording
 
 __all__ = [
     "block", "first", "mean", "output_from", "pattern_from", "resample", "scale", "uniform", "zero",
 ]  # fmt: skip
+
+EXPECTED = 'modules and their changes: {"layers.5": change.zero(heads=[1])}'
 
 
 def zero(heads: Heads = None) -> Change:
@@ -138,8 +133,10 @@ def first(heads: Heads = None) -> Change:
         return (table & (table.cumsum(dim=-1) == 1)).to(call.values.dtype) @ call.values
 
     def compute(call: HeadCall) -> Tensor:
-        if _sees_all_earlier(call):
-            return call.values[:, :, :1].expand(-1, -1, call.shape[2], -1)
+        _, _, N, M = call.shape
+        is_causal = isinstance(call.mask, Causal) and N == M and call.mask.offset in (None, 0)
+        if (call.mask is None or is_causal) and not call.hidden:  # all queries see the first key
+            return call.values[:, :, :1].expand(-1, -1, N, -1)
         return in_blocks(lambda rows: define(call, rows), call.rows)
 
     return Change("first", heads_of(heads), define, compute)
@@ -161,23 +158,10 @@ def uniform(heads: Heads = None) -> Change:
         return (table @ call.values.to(table.dtype)).to(call.values.dtype)
 
     def compute(call: HeadCall) -> Tensor:
-        values, (_, _, N, M) = call.values, call.shape
-        if not _sees_all_earlier(call):
-            return in_blocks(lambda rows: define(call, rows), call.rows)
-        if call.mask is None:
-            return values.mean(dim=2, keepdim=True).expand(-1, -1, N, -1)
-        wide = torch.promote_types(values.dtype, torch.float32)
-        counts = torch.arange(1, M + 1, device=values.device, dtype=wide)[:, None]
-        return (values.cumsum(dim=2, dtype=wide) / counts).to(values.dtype)
+        zeros = torch.zeros_like(call.query)
+        return attend(replace(call, query=zeros, bias=None, softcap=None, sinks=None))
 
     return Change("uniform", heads_of(heads), define, compute)
-
-
-def _sees_all_earlier(call: HeadCall) -> bool:
-    """Whether each query may see all keys, or all keys up to its own."""
-    _, _, N, M = call.shape
-    is_causal = isinstance(call.mask, Causal) and N == M and call.mask.offset in (None, 0)
-    return (call.mask is None or is_causal) and not call.hidden
 
 
 def block(
@@ -209,7 +193,7 @@ def block(
     """
     sides = (queries, keys)
     positions = [(segments or {}).get(p, p) if isinstance(p, str) else p for p in sides]
-    edges = Edges(positions_of("queries", positions[0]), positions_of("keys", positions[1]))
+    edges = positions_of("queries", positions[0]), positions_of("keys", positions[1])
     texts = [p if isinstance(p, str) else words(q) for p, q in zip(sides, edges, strict=True)]
     name = f"block queries {texts[0]} × keys {texts[1]}"
     return Change(name, heads_of(heads), by_definition, edges=edges)
@@ -232,7 +216,7 @@ def pattern_from(recording: Recording, heads: Heads = None) -> Change:
     Raises:
         ArgumentError: not a recording. At the call: unequal lengths, or another model.
     """
-    return _from_recordings("pattern_from", [recording], heads, recorded_values=False)
+    return _from_recordings("pattern_from", [recording], heads, with_values=False)
 
 
 def output_from(recording: Recording, heads: Heads = None) -> Change:
@@ -264,30 +248,28 @@ def resample(recordings: Sequence[Recording], seed: int = 0, heads: Heads = None
 
 
 def _from_recordings(
-    name: str,
-    recordings: list[Recording],
-    heads: Heads,
-    recorded_values: bool = True,
-    seed: int = 0,
+    name: str, recordings: list[Recording], heads: Heads, with_values: bool = True, seed: int = 0
 ) -> Change:
     for recording in recordings:
-        from_recording.check_recording(recording, recorded_values)
+        from_recording.check_recording(recording, with_values)
 
     def drawn(call: HeadCall) -> Recording:
         generator = torch.Generator("cpu").manual_seed(seed * 1_000_003 + call.pass_index)
         return recordings[int(torch.randint(len(recordings), (), generator=generator))]
 
-    def define(call: HeadCall, rows: Tensor) -> Tensor:
-        return from_recording.output(drawn(call), call, recorded_values, rows)
+    def define(call: HeadCall, rows: Tensor | None = None) -> Tensor:
+        return from_recording.output(drawn(call), call, with_values, rows)
 
-    def compute(call: HeadCall) -> Tensor:
-        return from_recording.output(drawn(call), call, recorded_values)
-
-    return Change(name, heads_of(heads), define, compute)
+    return Change(name, heads_of(heads), define, compute=define)
 
 
-def function(change: Callable[..., Any]) -> Change:
-    """Return the change that calls a function of (query, key, value, output)."""
+def as_change(change: Any) -> Change:
+    """Return a change unchanged, or the change that calls a function."""
+    if isinstance(change, Change):
+        return change
+    is_unfinished = getattr(change, "__module__", "") == __name__  # such as zero without ()
+    if is_unfinished or not callable(change):
+        raise ArgumentError(f"a change {change!r:.40}", expected=EXPECTED)
     name = getattr(change, "__name__", type(change).__name__)
 
     def compute(call: HeadCall) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import torch.nn.functional as F
@@ -18,10 +19,9 @@ from torch.overrides import TorchFunctionMode
 from heedful.errors import ArgumentError
 from heedful.ops import dispatch
 from heedful.ops.arguments import Arguments
-from heedful.ops.masks import Causal
 from heedful.ops.sdpa import four_axes
 from heedful.recorder.doors import heedful_attention, torch_operations, transformers_interface
-from heedful.recorder.doors.sdpa import DROPPED
+from heedful.recorder.doors.sdpa import from_kernel
 from heedful.recorder.observed_call import AXES, Observed
 from heedful.recording.module_names import Modules
 
@@ -88,18 +88,13 @@ class SDPAMode(TorchFunctionMode):
 
 def _from_sdpa(inputs: dict[str, Any]) -> Observed:
     """Return the call of SDPA with these arguments; with four axes, the second is the heads."""
-    query, scale = inputs["query"], inputs.get("scale")
+    query = inputs["query"]
     if query.ndim not in (2, 4):
         raise ArgumentError(
             f"scaled_dot_product_attention of a query {tuple(query.shape)}",
             expected="(batch, heads, queries, width) or (queries, width)",
             cause="an axis that may be texts or heads",
         )
-    tensors = [inputs[name] for name in NAMES[:3]]
-    query, key, value = (t if t.ndim == 4 else t[None, None] for t in tensors)
-    mask = inputs.get("attn_mask")
-    return Observed(
-        query, key, value, None, query.shape[-1] ** -0.5 if scale is None else float(scale),
-        mask=Causal(0) if inputs.get("is_causal") else mask, axes=AXES,
-        door=DOOR, why=DROPPED if inputs.get("dropout_p") else "",
-    )  # fmt: skip
+    tensors = {name: inputs[name] for name in NAMES[:3]}
+    four = {name: t if t.ndim == 4 else t[None, None] for name, t in tensors.items()}
+    return replace(from_kernel(DOOR, (None,), inputs | four), axes=AXES)

@@ -19,6 +19,8 @@ from heedful.recording import Recording
 from heedful.recording.capture import Capture
 from heedful.recording.proof import proof_of
 
+SIZES = "{} heads of width {}, {} queries × {} keys"
+
 
 def check_recording(recording: Any, needs_values: bool = False) -> None:
     """Raise `ArgumentError` for anything but a recording, with values if these are needed."""
@@ -80,14 +82,10 @@ def _check_sizes(capture: Capture, call: HeadCall, value: Tensor | None) -> None
     B, expected = len(call.query), (call.all_heads, own.shape[3], *call.shape[2:])
     if sizes != expected or S not in (1, B):
         raise ArgumentError(
-            f"a recording of {S} texts, {_sizes(*sizes)}, for {call.name}",
-            expected=f"{B} texts, {_sizes(*expected)}",
+            f"a recording of {S} texts, {SIZES.format(*sizes)}, for {call.name}",
+            expected=f"{B} texts, {SIZES.format(*expected)}",
             cause="texts of unequal lengths, or another model",
         )
-
-
-def _sizes(heads: int, width: int, queries: int, keys: int) -> str:
-    return f"{heads} heads of width {width}, {queries} queries × {keys} keys"
 
 
 def _captures_of(recording: Recording, name: str) -> list[Capture]:

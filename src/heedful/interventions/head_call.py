@@ -141,11 +141,6 @@ def weights(call: HeadCall) -> Tensor:
     """Return the weights (B, h, N, M), at least in float32.
 
     The steps: query · key → scale → cap → bias → mask → sinks → softmax.
-
-    >>> words = torch.eye(2)[None, None]
-    >>> weights(HeadCall(words, words, words, None, mask=torch.eye(2).bool()))
-    tensor([[[[1., 0.],
-              [0., 1.]]]])
     """
     dtype = torch.promote_types(
         call.query.dtype, torch.promote_types(call.key.dtype, torch.float32)

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError, RunError
-from heedful.interventions import change as all_changes
 from heedful.interventions import doors
 from heedful.interventions.base import Change, check_positions, within
 from heedful.interventions.certificate import ChangeReport, Report
+from heedful.interventions.change import EXPECTED, as_change
 from heedful.interventions.head_call import BLOCK, HeadCall, attend
 from heedful.interventions.names import Key, keys_of
 from heedful.ops import dispatch
@@ -29,6 +29,7 @@ from heedful.recorder.doors import refused_classes
 from heedful.recorder.doors.uncompiled import uncompiled
 from heedful.recorder.module_stack import ModuleStack
 from heedful.recorder.observed_call import AXES, Observed
+from heedful.recorder.options import check_heads
 from heedful.recording.module_names import is_in
 
 # A change or a list of changes, applied in order; a function of (query, key, value, output)
@@ -168,9 +169,9 @@ class Intervention:
                     raise self._not_changed(module)
             for name, change in ((name, c) for name in key.attending for c in key.changes):
                 log = self._log(name, change)
-                if change.edges is not None:
-                    check_positions("queries", change.edges.queries, log.positions[0])
-                    check_positions("keys", change.edges.keys, log.positions[1])
+                sides = ("queries", "keys")
+                for side in zip(sides, change.edges or (), log.positions, strict=False):
+                    check_positions(*side)
                 if log.proof == "refuted":
                     warnings.warn(
                         f"{change.name} in {name} differs from its definition by "
@@ -192,11 +193,8 @@ class Intervention:
 
 def _changed(call: HeadCall, change: Change, log: ChangeReport) -> HeadCall:
     """Return a call after one change."""
-    heads, H = call.heads if change.heads is None else change.heads, call.all_heads
-    if max(heads) >= H:
-        raise ArgumentError(
-            f"head {max(heads)} of {call.name}", expected=f"heads from 0 to {H - 1}"
-        )
+    heads = call.heads if change.heads is None else change.heads
+    check_heads([*heads], call.all_heads, call.name)
     if call.why and not change.accepts_dropout:
         raise ArgumentError(
             f"{change.name} in {call.name}, where {call.why}",
@@ -205,9 +203,10 @@ def _changed(call: HeadCall, change: Change, log: ChangeReport) -> HeadCall:
     rows, hidden, part = call.rows, call.hidden, call.of_heads(heads)
     before = part
     if change.edges is not None:
-        keys = within(change.edges.keys, call.first_key, call.shape[3])
-        rows = within(change.edges.queries, call.first_query, call.shape[2] if len(keys) else 0)
-        hidden = (*hidden, (heads, rows, keys))
+        queries, keys = change.edges
+        index = within(keys, call.first_key, call.shape[3])
+        rows = within(queries, call.first_query, call.shape[2] if len(index) else 0)
+        hidden = (*hidden, (heads, rows, index))
         part = replace(part, hidden=hidden)
     if not len(rows):
         log.add(part, change, part.values[:, :, :0], rows, 0)
@@ -258,17 +257,7 @@ def _checkpointed(name: str) -> ArgumentError:
 def _checked(changes: Any) -> dict[str, list[Change]]:
     """Return the changes of each key as a list; raise `ArgumentError` for anything else."""
     given = changes if isinstance(changes, Mapping) else {}
-    lists = {str(k): [*v] if isinstance(v, list | tuple) else [v] for k, v in given.items()}
-    items = [item for items in lists.values() for item in items]
-    name = all_changes.__name__  # of functions of `heedful.change`, if the parentheses are missing
-    wrong = [i for i in items if not callable(i) and not isinstance(i, Change)]
-    wrong += [i for i in items if getattr(i, "__module__", "") == name]
-    if wrong or not items:
-        raise ArgumentError(
-            f"a change {wrong[0]!r:.40}" if wrong else f"changes {changes!r:.40}",
-            expected='modules and their changes: {"layers.5": change.zero(heads=[1])}',
-        )
-    return {
-        key: [item if isinstance(item, Change) else all_changes.function(item) for item in items]
-        for key, items in lists.items()
-    }
+    lists = {str(k): v if isinstance(v, list | tuple) else [v] for k, v in given.items()}
+    if not any(lists.values()):
+        raise ArgumentError(f"changes {changes!r:.40}", expected=EXPECTED)
+    return {key: [as_change(item) for item in items] for key, items in lists.items()}
