@@ -21,7 +21,7 @@ import click
 
 from heedful.cli import survey
 from heedful.cli.input_texts import file_option, note, notices, read_text
-from heedful.cli.options import check_model, json_option, opening_options, refuse
+from heedful.cli.options import json_option, opening_options, refuse
 from heedful.cli.output_paths import check_folder
 from heedful.errors import ArgumentError, HeedfulError, TextError
 from heedful.files import check_free, write_json
@@ -30,11 +30,9 @@ if TYPE_CHECKING:
     from heedful.interventions.ablation import Ablation, Effect
     from heedful.loaded import LoadedModel, ModelInputs
     from heedful.processes import Processes
-    from heedful.recording import HeadTotals
 
 DIFFERENCE = "logit-difference"
 METRICS = ("loss", "kl", DIFFERENCE)
-TITLES = {"delta": "Δ", "error": "±", "first_order": "Δ₁", "query": "query", "key": "key"}
 COLUMNS = ("clean", "corrupted", "label")
 EXAMPLE = """\b
 Examples:
@@ -109,24 +107,20 @@ def ablate(
 
     processes = started()
     selection = survey.TextSelection(texts, include, context_length)
-    if processes.is_first:  # only one process reports missing files
-        with processes.publishing():
-            if texts:
-                selection.check()
-            if out is not None:
-                if out.suffix != ".json":
-                    raise ArgumentError(f"--out {out}", expected="a file that ends in .json")
-                for path in (out, out.with_suffix(".png")):
-                    check_free(path, overwrite)
-                check_folder(out)
-            check_model(model, opening)
-    from heedful.device import choose_device
+
+    def check() -> None:
+        selection.check()
+        if out is not None and out.suffix != ".json":
+            raise ArgumentError(f"--out {out}", expected="a file that ends in .json")
+        for path in (out, out.with_suffix(".png")) if out is not None else ():
+            check_free(path, overwrite)
+            check_folder(path)
+
+    opened = survey.open_shared(model, opening, processes, check)
     from heedful.interventions.ablation import Ablation, Context
-    from heedful.loaded import Survey, open_model
+    from heedful.loaded import Survey
     from heedful.recording import HeadTotals
 
-    device = str(choose_device(opening["device"], processes.local))
-    opened = open_model(model, **opening | {"device": device})
     opened = replace(opened, model=getattr(opened, "writer", None) or opened.model)
     function = _function(metric, opened, tokens)
     rows: list[tuple[ModelInputs, dict[str, Any]]]
@@ -141,6 +135,7 @@ def ablate(
         read = Survey(HeadTotals(), len(rows) if pairs else 1, len(rows), tokens_read)
         for number, (inputs, _) in enumerate(rows):
             read.found.add(opened.record_inputs(inputs), (number,))
+    device = next(opened.model.parameters()).device
     contexts = [  # copies, because tensors of inference mode do not work with gradients
         Context({name: t.clone().to(device) for name, t in inputs.inputs.items()}, **fields)
         for inputs, fields in rows
@@ -156,19 +151,22 @@ def ablate(
         effects = _effects(ablation, out, processes, command)
     if not processes.is_first:
         return 0
+    from heedful.pictures import saving
+    from heedful.views import ablation_report
+    from heedful.views.terminal import console
+
     data: dict[str, Any] = {"model": str(model), "metric": metric, "kind": kind}
-    data |= {"texts": read.texts, "tokens": read.tokens} | ablation.result(effects)
+    data |= survey.as_data(read) | ablation.result(effects)
     data["plain"] *= -1 if metric == DIFFERENCE else 1
-    data["left_out"] = [missing._asdict() for missing in read.left_out]
     if out is not None:
         write_json(out, data)
-        _draw(data, out.with_suffix(".png"))
+        saving.save(ablation_report.draw(data), out.with_suffix(".png"))
         for part in _unfinished(out):
             part.unlink()
     if as_json:
         click.echo(json.dumps(data))
     else:
-        _print(data, read.found, count)
+        ablation_report.show(console(), data, read.found, count)
     return int(bool(read.left_out))
 
 
@@ -302,72 +300,3 @@ def _other_results(path: Any) -> ArgumentError:
         expected="the command that was interrupted",
         remedy="remove the file, or choose another --out",
     )
-
-
-def _delta(head: dict[str, Any]) -> float:
-    """Return the first-order estimate of Δ, or else Δ."""
-    return head["delta"] if head["first_order"] is None else head["first_order"]
-
-
-def _draw(data: dict[str, Any], path: Path) -> None:
-    """Draw Δ of all heads, with a row for each module."""
-    import numpy as np
-
-    from heedful.pictures import head_grid, saving
-    from heedful.pictures.attention_map import around_zero
-    from heedful.pictures.page_layout import Block, Line
-
-    modules = list(dict.fromkeys(head["module"] for head in data["heads"]))
-    columns = range(1 + max(head["head"] for head in data["heads"]))
-    table = np.ma.masked_all((len(modules), len(columns)))
-    for head in data["heads"]:
-        table[modules.index(head["module"]), head["head"]] = _delta(head)
-    layers = {head["module"]: str(head["layer"]) for head in data["heads"]}
-    is_unique = len({*layers.values()}) == len(layers)  # else several modules of a layer attend
-    names, axis = ([*layers.values()], "layer") if is_unique else (modules, "module")
-    block = Block([Line("", [table])], [""], names, [*map(str, columns)], (axis, "head"))
-    name = data["metric"].rpartition(":")[2]
-    title, scale = f"{name} without each head ({data['kind']})", around_zero([table], f"Δ {name}")
-    saving.save(head_grid.draw([block], scale=scale, title=title), path)
-
-
-def _print(data: dict[str, Any], totals: HeadTotals, count: int | None) -> None:
-    """Print heads sorted by Δ with their scores, groups, and what the numbers mean."""
-    from heedful.views.head_tables import MISSING, Row, scores_table
-    from heedful.views.terminal import console, plural, table
-
-    screen, groups = console(), data["groups"]
-    heads = sorted(data["heads"], key=_delta, reverse=True)
-    largest = max(abs(_delta(head)) for head in heads) or 1.0
-    digits = min(9, max(0, 2 - math.floor(math.log10(largest))))
-
-    def cells(rows: list[dict[str, Any]], name: str) -> list[str]:
-        numbers = [row.get(name) for row in rows]
-        return [MISSING if n is None else f"{round(n, digits) + 0.0:.{digits}f}" for n in numbers]
-
-    scored = {(head.name, head.head): Row(0, head) for head in totals.heads()}
-    rows = [scored[head["module"], head["head"]] for head in heads]
-    more = {title: cells(heads, name) for name, title in TITLES.items()}
-    more = {title: column for title, column in more.items() if {*column} != {MISSING}}
-    scores, hidden = scores_table(rows, count, None, screen.width, more)
-    screen.print(scores)
-    if groups:
-        columns = [[group["name"] for group in groups]]
-        columns += [cells(groups, name) for name in ("delta", "error", "sum")]
-        titles = ("group", "Δ", "±", "sum of its heads")
-        screen.print("", table(titles, zip(*columns, strict=True), range(1, 4)), sep="\n")
-    name, plain = data["metric"].rpartition(":")[2], cells([data], "plain")[0]
-    error = "; ± is the standard error over texts" * ("±" in more)
-    lines = [
-        f"Δ: {'drop' if name == DIFFERENCE else 'increase'} of {name} ({plain} with all heads) "
-        f"without the head ({data['kind']}); positive: the model gets worse",
-        f"over {plural(data['texts'], 'text')}, {plural(data['tokens'], 'token')} in "
-        f"{plural(data['contexts'], 'context')}{error}",
-        f"changed outputs: {', '.join(f'{n:,} {proof}' for proof, n in data['proofs'].items())}",
-    ]
-    if hidden:
-        lines.append(f"columns that did not fit: {', '.join(hidden)}; widen the terminal")
-    if "Δ₁" in more:
-        correlation = "–" if data["correlation"] is None else f"{data['correlation']:.2f}"
-        lines.append(f"Δ₁: first-order estimate; its rank correlation with Δ is {correlation}")
-    screen.print("", *lines, sep="\n", style="dim", highlight=False)

@@ -177,21 +177,16 @@ def _survey(
     from heedful.torchrun import started
 
     processes = started()
-    if processes.is_first:  # only one process reports missing files
-        with processes.publishing():
-            selection.check()
-            check_model(source, opening)
-    from heedful.device import choose_device
-    from heedful.loaded import open_model
-    from heedful.views.head_tables import Row
-
-    device = str(choose_device(opening["device"], processes.local))
-    result = selection.survey(open_model(source, **opening | {"device": device}), processes)
+    opened = survey.open_shared(source, opening, processes, selection.check)
+    result = selection.survey(opened, processes)
     if not processes.is_first:
         return 0
+    from heedful.views.head_tables import Row
+
     rows = _sorted([Row(0, head) for head in result.found.heads()], options)
     if options.as_json:
-        click.echo(survey.as_json(result, [as_data(row.head) for row in rows[: options.count]]))
+        heads = [as_data(row.head) for row in rows[: options.count]]
+        click.echo(json.dumps(survey.as_data(result) | {"heads": heads}))
     else:
         _print(rows, options, result.found, survey.summary_line(result))
     return int(bool(result.left_out))

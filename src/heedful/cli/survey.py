@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from heedful.cli.input_texts import note, notices
+from heedful.cli.options import check_model
 from heedful.errors import RunError
 
 if TYPE_CHECKING:
@@ -70,6 +71,21 @@ class TextSelection(NamedTuple):
         return result
 
 
+def open_shared(
+    model: Path, opening: dict[str, Any], processes: Processes, check: Callable[[], None]
+) -> LoadedModel:
+    """Open a model on the device of this process, after the first process has called `check`."""
+    if processes.is_first:  # only one process reports missing files
+        with processes.publishing():
+            check()
+            check_model(model, opening)
+    from heedful.device import choose_device
+    from heedful.loaded import open_model
+
+    device = str(choose_device(opening["device"], processes.local))
+    return open_model(model, **opening | {"device": device})
+
+
 def _print_left_out(result: Survey) -> None:
     for name, reason in sorted(result.found.missed.items()):
         note(f"attention of {name} was not recorded: {reason}")
@@ -100,14 +116,7 @@ def summary_line(result: Survey) -> str:
     )
 
 
-def as_json(result: Survey, heads: list[dict[str, Any]]) -> str:
-    """Return the survey as JSON text; `heads` are the rows of the table."""
-    return json.dumps(
-        {
-            "texts": result.texts,
-            "contexts": result.contexts,
-            "tokens": result.tokens,
-            "left_out": [text._asdict() for text in result.left_out],
-            "heads": heads,
-        }
-    )
+def as_data(result: Survey) -> dict[str, Any]:
+    """Return the numbers of the survey and the texts that were left out, for --json."""
+    counts = {"texts": result.texts, "contexts": result.contexts, "tokens": result.tokens}
+    return counts | {"left_out": [text._asdict() for text in result.left_out]}
