@@ -155,12 +155,10 @@ def _sample(opened: LoadedGPT, prompt: str, seed: int, screen: Console) -> None:
 
 
 def strongest_heads(recording: Recording) -> list[tuple[int, int, str, float]]:
-    """Find two heads: one with most weight on the previous token, one on all tokens before it.
+    """Return layer, head, attended tokens in words, and mean weight on those tokens, of two heads.
 
-    Returns:
-        For each of these two heads: layer, head, the attended tokens in words, and the mean weight
-        on those tokens. The first mean is the score `previous` of `heedful heads`. The second mean
-        excludes the first token of the text, which is often an attention sink.
+    The first has most weight on the token before: its score `previous`. The second has most weight
+    on all tokens before that, except the first of the text, which is often an attention sink.
     """
     import torch
 

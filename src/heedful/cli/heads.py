@@ -10,12 +10,10 @@ import click
 
 from heedful.cli import survey
 from heedful.cli.input_texts import (
-    cut_option,
-    file_option,
     is_recording,
     read_text,
     refuse_with_recording,
-    second_option,
+    text_options,
     verify_option,
 )
 from heedful.cli.options import check_model, json_option, opening_options, refuse, sequence_option
@@ -99,9 +97,7 @@ class Sort(click.Choice):
 @click.command(epilog=EXAMPLE)
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("text", required=False)
-@file_option
-@second_option
-@cut_option
+@text_options
 @survey.texts_option
 @survey.include_option
 @survey.context_option
@@ -196,12 +192,8 @@ def _print_heads(
     recording: Recording, source: Path, sequence: int | None, options: TableOptions
 ) -> None:
     from heedful.views.head_tables import Row
-    from heedful.views.progress import progress_bar
 
-    with progress_bar("reading the maps") as report:
-        by_sequence = map_sequences(
-            recording, sequence, lambda text, progress: text.heads(progress), report
-        )
+    by_sequence = map_sequences(recording, sequence, lambda text, progress: text.heads(progress))
     rows = [Row(number, head) for number, heads in by_sequence.items() for head in heads]
     if not rows:
         raise RunError(

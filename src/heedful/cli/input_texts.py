@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,11 @@ verify_option = click.option(
     "--verify", is_flag=True,
     help="Verify which axes are heads, queries and keys, with about 16 more forward passes.",
 )  # fmt: skip
+
+
+def text_options(command: Callable) -> Callable:
+    """Add --file, --second and --cut to a command."""
+    return file_option(second_option(cut_option(command)))
 
 
 def read_text(text: str | None, file: Path | None, name: str = "text") -> str:

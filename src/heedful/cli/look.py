@@ -20,15 +20,13 @@ from urllib.parse import urlsplit
 import click
 
 from heedful.cli.input_texts import (
-    cut_option,
-    file_option,
     image_option,
     is_recording,
     optional_text,
     read_text,
     record_text,
     refuse_with_recording,
-    second_option,
+    text_options,
     verify_option,
 )
 from heedful.cli.options import check_model, heads_option, layers_option, opening_options, refuse
@@ -77,10 +75,8 @@ transformers library.
 
 @click.command(epilog=EXAMPLE)
 @click.argument("source", nargs=-1)
-@file_option
-@second_option
+@text_options
 @image_option
-@cut_option
 @layers_option
 @heads_option
 @segments_option

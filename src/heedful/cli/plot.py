@@ -10,13 +10,11 @@ import click
 
 from heedful.cli import sequence_choice
 from heedful.cli.input_texts import (
-    cut_option,
-    file_option,
     is_recording,
     read_text,
     record_text,
     refuse_with_recording,
-    second_option,
+    text_options,
     verify_option,
 )
 from heedful.cli.options import (
@@ -63,9 +61,7 @@ not build need the transformers library: pip install 'transformers>=5.0'
 @click.command(epilog=EXAMPLE)
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("text", required=False)
-@file_option
-@second_option
-@cut_option
+@text_options
 @layers_option
 @heads_option
 @click.option(

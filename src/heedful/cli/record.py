@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heedful.cli.input_texts import (
-    cut_option,
-    file_option,
     image_option,
     optional_text,
     record_text,
-    second_option,
+    text_options,
     verify_option,
 )
 from heedful.cli.options import (
@@ -49,10 +47,8 @@ pip install 'transformers>=5.0'
 @click.command(epilog=EXAMPLE)
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("text", required=False)
-@file_option
-@second_option
+@text_options
 @image_option
-@cut_option
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, metavar="FILE",
     help="File to write, such as first.safetensors; it replaces an existing recording, but no "
@@ -104,6 +100,8 @@ def record(
 
 
 def _summary(recording: Recording, out: Path) -> list[tuple[str, str]]:
+    from rich.filesize import decimal
+
     from heedful.cli import proofs
     from heedful.recording.proof import counted
 
@@ -114,7 +112,7 @@ def _summary(recording: Recording, out: Path) -> list[tuple[str, str]]:
         ("proof", counted(call.proof for call in certificates)),
         ("layout", counted(call.layout for call in certificates)),
         ("checked", check_in_words(recording)),
-        ("file", f"{out}, {_size(out.stat().st_size)}"),
+        ("file", f"{out}, {decimal(out.stat().st_size)}"),
     ]
 
 
@@ -152,7 +150,3 @@ def check_in_words(recording: Recording) -> str:
     unchecked = len(checks) - len(errors)
     ending = f"; {unchecked} of {len(checks)} calls not checked" if unchecked else ""
     return f"weights × values within {max(errors):.0e} of the model's own output{ending}"
-
-
-def _size(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB" if size >= 10**5 else f"{size / 1e3:,.0f} kB"

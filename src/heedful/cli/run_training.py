@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from heedful.train import Ended, Plan, Prepared, Training
-    from heedful.views.training_curve import Losses
 
 HANGUP = getattr(signal, "SIGHUP", None)  # None on Windows
 SEARCHED = 4096  # tokens of the validation split from which a sample text is chosen
@@ -195,26 +194,12 @@ def draw_losses(directory: Path, path: Path) -> Path | None:
     from heedful.pictures.saving import save
     from heedful.train import read_metrics
     from heedful.train.run_files import METRICS
-    from heedful.views.training_curve import loss_curve
+    from heedful.views.training_curve import Losses, loss_curve
 
-    losses = losses_from(read_metrics(directory / METRICS))
+    losses = Losses.of(read_metrics(directory / METRICS))
     if not losses.steps:
         return None
     return save(loss_curve(losses), path)
-
-
-def losses_from(metrics: list[dict[str, Any]]) -> Losses:
-    """Return the losses of a run's metrics."""
-    from heedful.views.training_curve import Losses
-
-    train = [line for line in metrics if "loss" in line]
-    checks = [line for line in metrics if "validation_loss" in line]
-    return Losses(
-        [line["step"] for line in train],
-        [line["loss"] for line in train],
-        [line["step"] for line in checks],
-        [line["validation_loss"] for line in checks],
-    )
 
 
 @contextmanager

@@ -123,16 +123,11 @@ def print_shares(
     """Print the shares of attention between segments as a table or as JSON."""
     from heedful.cli import proofs
     from heedful.views.head_tables import shares_table
-    from heedful.views.progress import progress_bar
     from heedful.views.terminal import console
 
-    with progress_bar("reading the maps") as report:
-        results = map_sequences(
-            recording,
-            sequence,
-            lambda text, progress: text.segments(segments, progress=progress),
-            report,
-        )
+    results = map_sequences(
+        recording, sequence, lambda text, progress: text.segments(segments, progress=progress)
+    )
     if options.over_heads:
         results = {number: shares.over_heads() for number, shares in results.items()}
     rows = sorted_rows(results, options.sort, options.count)

@@ -30,14 +30,17 @@ def map_sequences(
     recording: Recording,
     sequence: int | None,
     compute: Callable[[Sequence, Callable[[float], None]], Result],
-    progress: Callable[[float], None],
 ) -> dict[int, Result]:
     """Return the results of `compute(sequence, progress)` for the chosen sequences, by number."""
+    from heedful.recording.progress import sub_progress
+    from heedful.views.progress import progress_bar
+
     texts = numbered_sequences(recording, sequence)
-    return {
-        number: compute(text, lambda share, i=i: progress((i + share) / len(texts)))  # type: ignore[misc]
-        for i, (number, text) in enumerate(texts)
-    }
+    with progress_bar("reading the maps") as report:
+        return {
+            number: compute(text, sub_progress(report, i, len(texts)))
+            for i, (number, text) in enumerate(texts)
+        }
 
 
 def sequence_part(recording: Recording, sequence: int, part: int) -> Sequence:

@@ -25,12 +25,16 @@ def plot_scores_over_steps(source: Path, title: str | None) -> Any:
     Raises:
         RunError: the run was trained without --watch.
     """
-    from heedful.cli.run_training import losses_from
     from heedful.train import read_metrics
     from heedful.train.run_files import METRICS
     from heedful.train.watch import scores_over_steps
     from heedful.views.terminal import console
-    from heedful.views.training_curve import HeadHistory, head_history_table, plot_head_history
+    from heedful.views.training_curve import (
+        HeadHistory,
+        Losses,
+        head_history_table,
+        plot_head_history,
+    )
 
     metrics = read_metrics(source / METRICS)
     steps, scores = scores_over_steps(metrics)
@@ -42,7 +46,7 @@ def plot_scores_over_steps(source: Path, title: str | None) -> Any:
         )
     history = HeadHistory(steps, scores)
     console().print(head_history_table(history))
-    return plot_head_history(history, losses_from(metrics), title=title)
+    return plot_head_history(history, Losses.of(metrics), title=title)
 
 
 def load_watched(source: Path) -> tuple[dict[str, Recording], list[TrainingStep]]:

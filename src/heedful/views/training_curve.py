@@ -46,6 +46,18 @@ class Losses(NamedTuple):
     validated: Sequence[int]
     validation: Sequence[float]
 
+    @classmethod
+    def of(cls, metrics: list[dict[str, Any]]) -> Losses:
+        """Return the losses of a run's metrics."""
+        train = [line for line in metrics if "loss" in line]
+        checks = [line for line in metrics if "validation_loss" in line]
+        return cls(
+            [line["step"] for line in train],
+            [line["loss"] for line in train],
+            [line["step"] for line in checks],
+            [line["validation_loss"] for line in checks],
+        )
+
 
 def loss_curve(losses: Losses, *, title: str | None = None) -> Figure:
     """Plot training and validation loss by step, and mark the lowest validation loss.
