@@ -123,13 +123,19 @@ def generate(
     if is_live:
         click.echo(text, nl=False)
     texts = [""] * samples
+
+    def add(sample: int, piece: str) -> None:
+        texts[sample] += piece
+        if is_live:
+            click.echo(piece, nl=False)
+
     for tokens_of_step in steps:
         for i, (stream, token) in enumerate(zip(streams, tokens_of_step.tolist(), strict=True)):
-            texts[i] += _echo(stream.push(token), is_live)
+            add(i, stream.push(token))
         if all(stream.stopped for stream in streams):
             break
     for i, stream in enumerate(streams):
-        texts[i] += _echo(stream.close(), is_live)
+        add(i, stream.close())
     if as_json:
         click.echo(json.dumps({"prompt": text, "samples": texts}))
     elif is_live:
@@ -141,12 +147,6 @@ def generate(
         for i, sample in enumerate(texts):
             screen.rule(f"sample {i + 1} of {samples}", align="left", style="dim")
             click.echo(text + sample)
-
-
-def _echo(piece: str, is_live: bool) -> str:
-    if is_live and piece:
-        click.echo(piece, nl=False)
-    return piece
 
 
 def _show_probabilities(opened: LoadedGPT, ids: list[int], count: int, as_json: bool) -> None:

@@ -49,14 +49,9 @@ Examples:
 )  # fmt: skip
 @json_option
 def tokenize(
-    text: str | None,
-    file: Path | None,
-    name: str,
-    vocabulary: int,
-    batch: tuple[int, int] | None,
-    seed: int,
-    as_json: bool,
-) -> None:
+    text: str | None, file: Path | None, name: str, vocabulary: int, batch: tuple[int, int] | None,
+    seed: int, as_json: bool,
+) -> None:  # fmt: skip
     """Show the tokens of TEXT with their ids, the number of distinct ids, and the largest id.
 
     The tokens are those that a model reads, with tokens such as [CLS] before and after the text.
@@ -75,7 +70,7 @@ def tokenize(
         _show_batch(tokenizer, tokens, *batch, seed, as_json)
         return
     pieces = tokenizer.pieces(tokens)
-    ids = [_original_id(tokenizer, token) for token in tokens]
+    ids = [tokenizer.original_id(token) for token in tokens]
     summary: dict[str, int | str] = {
         "tokenizer": name,
         "characters": len(text),
@@ -114,13 +109,6 @@ def _tokenizer(name: str, vocabulary: int, text: str) -> Tokenizer:
     return choice.learn([text] if is_characters else StringSource(python_reference()).pieces())
 
 
-def _original_id(tokenizer: Tokenizer, token: int) -> int:
-    """Return the tiktoken id of a compact tokenizer's token; return any other id unchanged."""
-    from heedful.text import TiktokenTokenizer
-
-    return tokenizer.original_id(token) if isinstance(tokenizer, TiktokenTokenizer) else token
-
-
 def _show_batch(
     tokenizer: Tokenizer, tokens: list[int], rows: int, length: int, seed: int, as_json: bool
 ) -> None:
@@ -139,7 +127,7 @@ def _show_batch(
     random = np.random.default_rng(seed)
     starts = window_starts(BatchIndex((seed,)), rows, len(tokens) - 1, length, random).tolist()
     windows = [tokens[start : start + length + 1] for start in starts]
-    ids = [[_original_id(tokenizer, token) for token in window] for window in windows]
+    ids = [[tokenizer.original_id(token) for token in window] for window in windows]
     if as_json:
         data = {"inputs": [row[:-1] for row in ids], "targets": [row[1:] for row in ids]}
         click.echo(json.dumps({"starts": starts, **data}))

@@ -28,13 +28,8 @@ def plot_scores_over_steps(source: Path, title: str | None) -> Any:
     from heedful.train import read_metrics
     from heedful.train.run_files import METRICS
     from heedful.train.watch import scores_over_steps
+    from heedful.views import training_curve
     from heedful.views.terminal import console
-    from heedful.views.training_curve import (
-        HeadHistory,
-        Losses,
-        head_history_table,
-        plot_head_history,
-    )
 
     metrics = read_metrics(source / METRICS)
     steps, scores = scores_over_steps(metrics)
@@ -44,9 +39,9 @@ def plot_scores_over_steps(source: Path, title: str | None) -> Any:
             expected="a run of `heedful train --watch TEXT`",
             remedy="train it again with --watch, or pass a text to plot its attention now",
         )
-    history = HeadHistory(steps, scores)
-    console().print(head_history_table(history))
-    return plot_head_history(history, Losses.of(metrics), title=title)
+    history, losses = training_curve.HeadHistory(steps, scores), training_curve.Losses.of(metrics)
+    console().print(training_curve.head_history_table(history))
+    return training_curve.plot_head_history(history, losses, title=title)
 
 
 def load_watched(source: Path) -> tuple[dict[str, Recording], list[TrainingStep]]:

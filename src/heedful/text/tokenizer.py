@@ -82,6 +82,10 @@ class Tokenizer(ABC):
             remedy="use the tokenizer that produced them",
         )
 
+    def original_id(self, token: int) -> int:
+        """Return the id that the tokenizer's library uses for a token."""
+        return token
+
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """Return the concatenated bytes of tokens; raise as `token_bytes`."""
         return b"".join(map(self.token_bytes, ids))
