@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.explain import Answer, Explanation, Section, Stage
+from heedful.explain import Answer, Explanation, Stage
 from heedful.views.explorer.wire import packed
-from heedful.views.number_format import WorkedExample
+from heedful.views.number_format import example
 from heedful.views.walk.terminal_pages import has_query_rows
 
 BYTES = 3_400_000  # size of all numbers in the page, four bytes each; base64 adds a third
@@ -243,7 +243,7 @@ def as_data(walk: Explanation, places: Sequence[int] = ()) -> dict[str, Any]:
         names = [stage.name for stage in section.stages]
         entry = {"title": section.title, "layer": section.layer, "brief": section.kind == "blocks"}
         data["groups"].append(entry | {"steps": names})
-        data["steps"] += [{"group": number, **_step(walk, section, s)} for s in section.stages]
+        data["steps"] += [{"group": number, **_step(walk, s)} for s in section.stages]
     return data
 
 
@@ -267,7 +267,7 @@ def _answer(walk: Explanation, answer: Answer) -> dict[str, Any]:
     }
 
 
-def _step(walk: Explanation, section: Section, stage: Stage) -> dict[str, Any]:
+def _step(walk: Explanation, stage: Stage) -> dict[str, Any]:
     """Return a step with its numbers; `indices` are their rows and columns."""
     rows, columns = (range(size) for size in stage.shape[-2:])
     if walk.query is not None and has_query_rows(stage):
@@ -276,11 +276,10 @@ def _step(walk: Explanation, section: Section, stage: Stage) -> dict[str, Any]:
     whole = size <= (TABLE if stage.rows == "width" else WHOLE)
     corner = [[part[i] for i in _ends(len(part), CORNER)] for part in (rows, columns)]
     chosen = (rows, columns) if whole else corner
-    example = WorkedExample(walk, section).example(stage, ROOM)
     step = {
         **stage_summary(stage),
         "factors": [factor.name for factor in stage.factors or ()],
-        "written_out": "".join(line.plain for line in example) or None,
+        "written_out": "".join(line.plain for line in example(walk, stage, ROOM)) or None,
         "whole": whole and len(rows) == stage.shape[-2],
         "indices": [list(part) for part in chosen],
         "numbers": _finite(stage.part(*chosen).tolist()),
