@@ -102,9 +102,10 @@ class Matrix:
         for row in rows:
             line = Text(fit("" if row is None else names[row], label), "bold", no_wrap=True)
             for column in columns:
-                if row is None or column is None:
-                    gap = "⋮" if row is None and column is not None else "…"
-                    line.append(_gap(column, width, gap), "dim not bold")
+                if column is None:
+                    line.append(" … ", "dim not bold")
+                elif row is None:
+                    line.append(f" {fit('⋮', width)} ", "dim not bold")
                 else:
                     value = numbers[row][positions[column]]
                     line.append(f" {fit(form(value), width)} ", self._style(value, top))
@@ -117,23 +118,16 @@ class Matrix:
     def _header(self, columns: list[int | None], label: int, width: int) -> Text:
         line = Text(" " * label, "dim", no_wrap=True)
         for column in columns:
-            name = "" if column is None else self.columns(column)
-            line.append(_gap(None, 1, " ") if column is None else f" {fit(name, width)} ")
+            line.append("   " if column is None else f" {fit(self.columns(column), width)} ")
         return line
 
     def _style(self, value: float, top: float) -> str:
-        if not math.isfinite(value):
+        if not math.isfinite(value) or (self.heat and value == 0):  # a masked weight is 0
             return "dim not bold"
         if not self.heat:
             return "not bold"
-        if value == 0:  # a masked weight
-            return "dim not bold"
         colour, dark = shade(value / top if top else 0.0)
         return f"not bold {'white' if dark else 'black'} on {colour}"
-
-
-def _gap(column: int | None, width: int, sign: str) -> str:
-    return f" {sign} " if column is None else " " + fit(sign, width) + " "
 
 
 def shade(share: float) -> tuple[str, bool]:

@@ -6,6 +6,7 @@ only the likeliest tokens of the vocabulary.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -202,24 +203,17 @@ def _formulas(stage: Stage, region: Region) -> tuple[dict[str, Any], dict[str, T
     """
     if stage.number_formula is None:
         return {}, {}
-    texts: dict[str, int] = {}
-    whole: list[list[int]] = []
-    text_indices, numbers = [], []
-    for head in range(_heads(stage)):
-        for row in region.rows:
-            for column in region.columns:
-                formula = stage.number_formula(head, row, column)
-                if formula.text not in texts:
-                    texts[formula.text] = len(texts)
-                    whole.append([n for n, x in enumerate(formula.numbers) if isinstance(x, int)])
-                text_indices.append(texts[formula.text])
-                numbers.append(formula.numbers)
+    places = itertools.product(range(_heads(stage)), *region)
+    texts, numbers = zip(*itertools.starmap(stage.number_formula, places), strict=True)
+    samples = dict(zip(texts, numbers, strict=True))  # the numbers of one formula of each text
+    whole = [[n for n, x in enumerate(row) if isinstance(x, int)] for row in samples.values()]
     length = max(map(len, numbers))
     padded = [[*row, *[0] * (length - len(row))] for row in numbers]
     more = {"formulas": torch.tensor(padded, dtype=torch.float64)}
-    if len(texts) > 1:
-        more["which"] = torch.tensor(text_indices, dtype=torch.uint8)
-    return {"texts": list(texts), "whole": whole}, more
+    if len(samples) > 1:
+        indices = {text: i for i, text in enumerate(samples)}
+        more["which"] = torch.tensor([indices[text] for text in texts], dtype=torch.uint8)
+    return {"texts": list(samples), "whole": whole}, more
 
 
 def as_data(walk: Explanation, places: Sequence[int] = ()) -> dict[str, Any]:

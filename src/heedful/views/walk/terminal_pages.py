@@ -121,14 +121,13 @@ class Page:
         if self._print_brief(stages[0]):
             return
         self._print_title(*stages)
-        several = len(stages) > 1
         room = self.room
-        if several and self.room >= WIDE:
-            room = (self.room - (len(stages) - 1) * GAP) // len(stages)
+        if room >= WIDE:
+            room = (room - (len(stages) - 1) * GAP) // len(stages)
         blocks = [
             matrix.lines(room, limit=self._row_limit(stage))
             for stage in stages
-            for matrix in self._matrices(stage, titled=several)
+            for matrix in self._matrices(stage, titled=len(stages) > 1)
         ]
         words = self._words(stages, self.room)
         self._print(words, *arrange(blocks, self.room), self._example(stages[0], self.room))
