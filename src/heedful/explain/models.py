@@ -346,13 +346,12 @@ def _convolved(embeddings: Stage, convolution: ShortConvolution) -> list[Stage]:
     x, reach = embeddings.numbers(), convolution.reach
 
     def number_formula(head: int, row: int, column: int) -> Formula:
-        pairs = [
-            (float(x[row - back, column]), float(weight[column]))
-            for back, weight in enumerate(weights, 1)
-            if back <= row
-        ]
-        numbers = tuple(number for pair in pairs for number in pair)
-        return Formula(" + ".join("{} × {}" for _ in pairs) or "no token before", numbers)
+        chosen = weights[:row]  # as many tokens precede this one
+        numbers: list[float] = []
+        for back, weight in enumerate(chosen, 1):
+            numbers += float(x[row - back, column]), float(weight[column])
+        text = " + ".join(["{} × {}"] * len(chosen)) or "no token before"
+        return Formula(text, tuple(numbers))
 
     vectors = "vector of the token" if reach == 1 else f"vectors of the {reach} tokens"
     context = stored(

@@ -170,10 +170,6 @@ class Section:
         """Return the stage with this name."""
         return next(stage for stage in self.stages if stage.name == name)
 
-    def stage_before(self, stage: Stage) -> Stage:
-        """Return the stage that precedes the given stage."""
-        return self.stages[self.stages.index(stage) - 1]
-
 
 @dataclass(frozen=True)
 class Explanation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import matplotlib
 import numpy as np
@@ -14,7 +14,6 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
 from heedful.errors import ArgumentError
-from heedful.pictures.labels import columns
 from heedful.pictures.style import INK, LETTER, NAN, PALE, STRIPES, colours
 
 LEAST = 6.5  # points: smallest size of labels; if not all fit at this size, some are left out
@@ -28,6 +27,7 @@ SCALES = {
     "sqrt": "attention weight, square-root scale",
     "log": "attention weight, logarithmic scale",
 }
+Bounds: TypeAlias = tuple[float, float, float, float]  # left, top, width and height
 DECADES = 4  # powers of ten on a logarithmic scale; smaller weights have the lowest colour
 
 
@@ -44,9 +44,7 @@ class Fit(NamedTuple):
         return self.steps == (1, 1) and self.size >= LEGIBLE
 
 
-def fit(
-    size: float, keys: Sequence[str], shape: tuple[int, int], width: float, height: float
-) -> Fit:
+def fit(size: float, longest: int, shape: tuple[int, int], width: float, height: float) -> Fit:
     """Choose the placement of the labels along a map of shape (N, M).
 
     Placements of key labels in order of preference: all horizontal; all slanted; all vertical;
@@ -54,20 +52,19 @@ def fit(
 
     Args:
         size: the preferred font size, in points.
-        keys: the labels of the keys.
+        longest: the width of the longest key label, in columns.
         shape: (N, M).
         width, height: of the map, in inches.
     """
     query, key = height / shape[0] * 72, width / shape[1] * 72
-    size, angle = _size(size, max(map(columns, keys)) * LETTER, query, key)
+    size, angle = _size(size, longest * LETTER, query, key)
     across = _step(ANGLES[angle] * size, key) if angle else 1
     return Fit(size, (_step(ANGLES[90] * size, query), across), angle)
 
 
-def depth(keys: Sequence[str], labels: Fit) -> float:
-    """Return the height of the key labels below a map, in inches."""
-    letters = max(map(columns, keys)) * LETTER
-    return labels.size * max(letters * math.sin(math.radians(labels.angle)), 1) / 72
+def depth(longest: int, labels: Fit) -> float:
+    """Return the height of key labels of up to `longest` columns below a map, in inches."""
+    return labels.size * max(longest * LETTER * math.sin(math.radians(labels.angle)), 1) / 72
 
 
 def _size(size: float, letters: float, query: float, key: float) -> tuple[float, int]:
@@ -88,25 +85,20 @@ def _step(room: float, cell: float) -> int:
 
 
 def draw_map(
-    ax: Axes,
-    values: np.ma.MaskedArray,
-    colours: Colormap,
-    norm: Normalize,
-    cell: float,
-    numbers: bool | None = None,
-) -> AxesImage:
+    ax: Axes, values: np.ma.MaskedArray, scale: Scale, cell: float, numbers: bool | None
+) -> None:
     """Draw the cells of a map, with stripes in masked cells.
 
     Args:
         ax: the axes.
         values: (N, M), masked where a query may not attend.
-        colours, norm: colour map and norm of the scale.
+        scale: the colour scale.
         cell: the side of a cell, in inches.
         numbers: whether to write numbers in the cells; None: in small maps, if legible.
     """
     N, M = values.shape
     stripe(ax, values, (-0.5, -0.5, M, N))
-    image = ax.imshow(values, cmap=colours, norm=norm, aspect="auto", zorder=1)
+    image = ax.imshow(values, cmap=scale.colours, norm=scale.norm, aspect="auto", zorder=1)
     ax.spines[:].set_visible(False)
     is_small = max(values.shape) <= SMALL
     if is_small or numbers:
@@ -116,24 +108,32 @@ def draw_map(
     size = min(9.0, cell * 72 * NUMBER)
     if numbers or (numbers is None and is_small and size >= LEGIBLE):
         _numbers(ax, image, values, size)
-    return image
 
 
-def stripe(ax: Axes, values: np.ma.MaskedArray, box: tuple[float, float, float, float]) -> None:
+def stripe(ax: Axes, values: np.ma.MaskedArray, box: Bounds) -> None:
     """Draw stripes behind a map, visible in masked cells, and colour the cells that are NaN.
 
     In a print without colours, plain grey would look like a weight.
     """
     left, top, width, height = box
     if (broken := is_nan(values)).any():
-        image = AxesImage(ax, cmap=ListedColormap([NAN]), origin="upper", zorder=1,
-                          extent=(left, left + width, top + height, top))  # fmt: skip
-        image.set_data(np.ma.masked_where(~broken, broken.astype(float)))
-        ax.add_image(image)
+        marks = np.ma.masked_where(~broken, broken.astype(float))
+        add_image(ax, marks, box, ListedColormap([NAN]), Normalize())
     if np.ma.getmaskarray(values).any():
         with matplotlib.rc_context({"hatch.linewidth": 0.5}):
             ax.add_patch(Rectangle((left, top), width, height, hatch="/" * 7, facecolor=PALE,
                                    edgecolor=STRIPES, linewidth=0, zorder=0))  # fmt: skip
+
+
+def add_image(
+    ax: Axes, values: np.ma.MaskedArray, box: Bounds, colours: Colormap, norm: Normalize
+) -> AxesImage:
+    """Draw values in a box: faster than imshow, which also updates limits and ticks."""
+    left, top, width, height = box
+    extent = (left, left + width, top + height, top)
+    image = AxesImage(ax, cmap=colours, norm=norm, origin="upper", zorder=1, extent=extent)
+    image.set_data(values)
+    return ax.add_image(image)
 
 
 def is_nan(values: np.ma.MaskedArray) -> np.ndarray:
@@ -191,14 +191,11 @@ def draw_labels(
 
 
 def draw_borders(
-    ax: Axes,
-    borders: tuple[Sequence[int], Sequence[int]],
-    box: tuple[float, float, float, float],
-    shape: tuple[int, int],
+    ax: Axes, borders: tuple[Sequence[int], Sequence[int]], box: Bounds, shape: tuple[int, int]
 ) -> None:
     """Draw a line before each query and each key at which another text begins.
 
-    `box` is the rectangle of the map: left, top, width and height. `shape` is (N, M).
+    `box` is the rectangle of the map. `shape` is (N, M).
     """
     left, top, width, height = box
     lines = [([left, left + width], [top + height * row / shape[0]] * 2) for row in borders[0]]

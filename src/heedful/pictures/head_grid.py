@@ -14,12 +14,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 
 from heedful.pictures import style
 from heedful.pictures.attention_map import (
     SMALL,
     Scale,
+    add_image,
     draw_borders,
     draw_labels,
     draw_map,
@@ -161,7 +161,7 @@ class _Page(NamedTuple):
                     continue
                 ax = self.axes(x, y, layout.width, layout.map_height)
                 ax.set_label(f"{line.name}, {block.title(i)}")
-                draw_map(ax, values, self.scale.colours, self.scale.norm, cell, self.numbers)
+                draw_map(ax, values, self.scale, cell, self.numbers)
                 is_last = number == len(block.lines) - 1 and i + cols >= count
                 draw_labels(ax, block.queries if across == 0 else None,
                             block.keys if is_last else None, layout.labels)  # fmt: skip
@@ -192,18 +192,9 @@ class _Page(NamedTuple):
             for i, values in enumerate(line.maps):
                 if values is not None:
                     box = (i * pitch, 0.0, width, height)
-                    self._tile(ax, values, box).set_label(block.title(i))
+                    stripe(ax, values, box)
+                    image = add_image(ax, values, box, self.scale.colours, self.scale.norm)
+                    image.set_label(block.title(i))
                     draw_borders(ax, block.borders, box, values.shape)
             ax.set(xlim=(0, layout.content), ylim=(height, 0))
             ax.set_axis_off()
-
-    def _tile(
-        self, ax: Axes, values: np.ma.MaskedArray, box: tuple[float, float, float, float]
-    ) -> AxesImage:
-        left, top, width, height = box
-        stripe(ax, values, box)
-        # faster than imshow, which also updates limits and ticks
-        image = AxesImage(ax, cmap=self.scale.colours, norm=self.scale.norm, origin="upper",
-                          zorder=1, extent=(left, left + width, top + height, top))  # fmt: skip
-        image.set_data(values)
-        return ax.add_image(image)

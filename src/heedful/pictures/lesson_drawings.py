@@ -207,10 +207,7 @@ def lines(
             look = "o-" if marked else "-"
             ax.plot(xs, np.asarray(values, float), look, label=name, color=colour, ms=5)
         _quiet(ax, *axes)
-        if "x" in log:
-            ax.set_xscale("log")
-        if "y" in log:
-            ax.set_yscale("log")
+        ax.set(**{f"{axis}scale": "log" for axis in log})
         ax.set_ylim(lowest if "y" in log else 0, None)
         if marked:
             ax.set_xticks(xs, [f"{value:,.0f}" for value in xs])
@@ -299,7 +296,6 @@ def _quiet(ax: Axes, across: str, up: str) -> None:
 def _cells(ax: Axes, corner: tuple[float, float], shape: tuple[int, int], colour: str) -> None:
     """Draw the cells of a table; `corner` is the table's upper left corner."""
     left, top = corner
-    for row in range(shape[0]):
-        for column in range(shape[1]):
-            cell = (left + column, top - row - 1)
-            ax.add_patch(Rectangle(cell, 1, 1, facecolor=colour, edgecolor="white"))
+    for row, column in np.ndindex(shape):
+        cell = (left + column, top - row - 1)
+        ax.add_patch(Rectangle(cell, 1, 1, facecolor=colour, edgecolor="white"))

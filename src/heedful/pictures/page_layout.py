@@ -203,8 +203,8 @@ def _large(frame: Frame, cols: int, size: float | None, values: bool) -> Layout:
     tallest = min(share, size if size is not None and frame.lines == 1 else LARGEST)
     room = min(room, share / _ratio(frame.shape))
     width, height = _sides(frame.shape, max(room, 0.2), tallest)
-    keys = ["m" * max(frame.keys, 1)] * frame.shape[1]
-    labels = fit(letters, keys, frame.shape, width, height)
+    longest = max(frame.keys, 1)
+    labels = fit(letters, longest, frame.shape, width, height)
     pitch = height + (0.3 if wraps > 1 else 0.24)
     return Layout(
         cols=cols,
@@ -214,7 +214,7 @@ def _large(frame: Frame, cols: int, size: float | None, values: bool) -> Layout:
         gap=gap,
         left=left,
         pitch=pitch,
-        height=HEADS + frame.lines * wraps * pitch - 0.2 + depth(keys[:1], labels) + 0.12,
+        height=HEADS + frame.lines * wraps * pitch - 0.2 + depth(longest, labels) + 0.12,
         has_tokens=True,
         labels=labels,
     )

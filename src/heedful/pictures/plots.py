@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 
 from heedful.errors import ArgumentError
 from heedful.pictures import head_grid, style
-from heedful.pictures.attention_map import SMALL, around_zero, largest, scale_of
+from heedful.pictures.attention_map import SMALL, around_zero, scale_of
 from heedful.pictures.labels import columns, drawable, label, names, shorten
 from heedful.pictures.page_layout import Block, Line
 from heedful.pictures.saving import save
@@ -166,12 +166,10 @@ def positions(
     'dimension'
     """
     values = np.ma.masked_invalid(_matrix(table, "table"))
-    limit = largest([values])
+    scale = around_zero([values], meaning)
     figure = style.figure(8, 4.5)
     ax = figure.add_subplot()
-    image = ax.imshow(
-        values, cmap=style.colours("signed"), norm=Normalize(-limit, limit), aspect="auto"
-    )
+    image = ax.imshow(values, cmap=scale.colours, norm=scale.norm, aspect="auto")
     ax.spines[:].set_visible(False)
     style.whole_numbers(ax, columns, "position")
     style.bar(figure, image, meaning, ax=ax)
@@ -258,7 +256,6 @@ def vectors(
     left = max(columns(name) for part in labels for name in part) * LETTER * SIZE / 72
     size = min(WIDTH, cols * 3.2 + left + 1.0), rows * (height + 0.75) + 0.6
     figure = style.figure(*size)
-    axes = []
     for i, values in enumerate(matrices):
         ax = figure.add_subplot(rows, cols, i + 1)
         image = ax.imshow(
@@ -272,8 +269,7 @@ def vectors(
         ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 4, 5, 10], integer=True))
         is_repeated = i % cols and labels[i] == labels[i - 1]
         _label_rows(ax, [] if is_repeated else labels[i], height)
-        axes.append(ax)
-    style.bar(figure, image, "value", "both" if is_cut else "neither", ax=axes)
+    style.bar(figure, image, "value", "both" if is_cut else "neither", ax=figure.axes)
     return style.finish(figure, title)
 
 

@@ -67,13 +67,18 @@ class Column:
         self.top += height
         return box
 
-    def branch(self) -> float:
-        """Return the height at which a residual line leaves the next arrow."""
-        self.is_branched = True
-        return self.top + BRANCH
+    @contextmanager
+    def residual(
+        self, norm: str, order: str | None, shape: Shape, width: float = WIDE
+    ) -> Iterator[None]:
+        """Add a residual line beside all that is added in the context, and its sum.
 
-    def add(self, start: float, shape: Shape | None = None, width: float = WIDE) -> None:
-        """Add a sum, and the residual line from height `start` into the sum."""
+        The norm is the first box beside the line if `order` is "pre", after the sum if "post".
+        """
+        start, self.is_branched = self.top + BRANCH, True
+        if order == "pre":
+            self.box(norm, (), "sand", shape, width=width)
+        yield
         y = self.sum(shape)
         beside = self.x + self.side * (width / 2 + ASIDE)
         into = (self.x + self.side * RADIUS, y)
@@ -84,6 +89,8 @@ class Column:
             position = (beside - 0.12 * self.side, start + 0.08)
             self.diagram.labels.append(Label(*position, "residual", side, "residual"))
         self.residuals += 1
+        if order == "post":
+            self.box(norm, (), "sand", width=width)
 
     def sum(self, shape: Shape | None = None, height: float | None = None) -> float:
         """Add an arrow into a sum; return the height of the sum."""

@@ -152,13 +152,8 @@ def _block(column: Column, block: Any, config: Any, *, masked: bool, tokens: str
     parts.append(("Feed-forward", [_feed(block.feed, config)], "blue", "feed_norm"))
     order, boxes = getattr(config, "norm_order", "post"), []
     for name, lines, tint, norm in parts:
-        start = column.branch()
-        if order == "pre":
-            column.box(norm_name(getattr(block, norm)), (), "sand", state)
-        boxes.append(column.box(name, lines, tint, None if order == "pre" else state))
-        column.add(start, state)
-        if order == "post":
-            column.box(norm_name(getattr(block, norm)), (), "sand")
+        with column.residual(norm_name(getattr(block, norm)), order, state):
+            boxes.append(column.box(name, lines, tint, None if order == "pre" else state))
     return boxes[1]
 
 
@@ -226,17 +221,10 @@ def draw_block(model: nn.Module) -> Figure:
     diagram = Diagram()
     column = Column(diagram, 0, 0)
     column.words("a vector for each token")
-    for name, norm in (("attend", block.attend_norm), ("feed", block.feed_norm)):
-        start = column.branch()
-        if order == "pre":
-            column.box(norm_name(norm), (), "sand", state, width=BROAD)
-        if name == "attend":
-            _attend(column, block.attend, config, state, is_causal=description.kind == "GPT")
-        else:
-            _products(column, block.feed, config, state)
-        column.add(start, state, BROAD)
-        if order == "post":
-            column.box(norm_name(norm), (), "sand", width=BROAD)
+    with column.residual(norm_name(block.attend_norm), order, state, BROAD):
+        _attend(column, block.attend, config, state, is_causal=description.kind == "GPT")
+    with column.residual(norm_name(block.feed_norm), order, state, BROAD):
+        _products(column, block.feed, config, state)
     column.step(state)
     column.words("to the next block")
     parameters = sum(parameter.numel() for parameter in block.parameters())

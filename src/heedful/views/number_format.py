@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from heedful.errors import printable
-from heedful.explain import Explanation, Formula, Section, Stage
+from heedful.explain import Explanation, Formula, Stage
 from heedful.views.terminal import COLOURS, fit
 
 FULL, CORNERS = 16, 7  # maximum number of rows or columns shown in full; number shown otherwise
@@ -102,9 +102,10 @@ class Matrix:
         for row in rows:
             line = Text(fit("" if row is None else names[row], label), "bold", no_wrap=True)
             for column in columns:
-                if row is None or column is None:
-                    gap = "⋮" if row is None and column is not None else "…"
-                    line.append(_gap(column, width, gap), "dim not bold")
+                if column is None:
+                    line.append(" … ", "dim not bold")
+                elif row is None:
+                    line.append(f" {fit('⋮', width)} ", "dim not bold")
                 else:
                     value = numbers[row][positions[column]]
                     line.append(f" {fit(form(value), width)} ", self._style(value, top))
@@ -117,23 +118,16 @@ class Matrix:
     def _header(self, columns: list[int | None], label: int, width: int) -> Text:
         line = Text(" " * label, "dim", no_wrap=True)
         for column in columns:
-            name = "" if column is None else self.columns(column)
-            line.append(_gap(None, 1, " ") if column is None else f" {fit(name, width)} ")
+            line.append("   " if column is None else f" {fit(self.columns(column), width)} ")
         return line
 
     def _style(self, value: float, top: float) -> str:
-        if not math.isfinite(value):
+        if not math.isfinite(value) or (self.heat and value == 0):  # a masked weight is 0
             return "dim not bold"
         if not self.heat:
             return "not bold"
-        if value == 0:  # a masked weight
-            return "dim not bold"
         colour, dark = shade(value / top if top else 0.0)
         return f"not bold {'white' if dark else 'black'} on {colour}"
-
-
-def _gap(column: int | None, width: int, sign: str) -> str:
-    return f" {sign} " if column is None else " " + fit(sign, width) + " "
 
 
 def shade(share: float) -> tuple[str, bool]:
@@ -200,72 +194,65 @@ def products(left: Sequence[float], right: Sequence[float], room: int) -> str:
     return " + ".join([*terms[:count], "…", terms[-1]]) if len(terms) > 1 else full
 
 
-class WorkedExample:
-    """Writes out the calculation of numbers in a section, for the explained head."""
+def example(walk: Explanation, stage: Stage, room: int, column: int | None = None) -> list[Text]:
+    """Write out a number of the walk's row and head, in lines of `room` cells if possible.
 
-    def __init__(self, explanation: Explanation, section: Section) -> None:
-        self.explanation, self.section = explanation, section
+    The default is the first number or, of logits and probabilities, that of the likeliest token.
+    """
+    is_weights = stage.kind == "weights"
+    if stage.rows == "width" or not (stage.factors or stage.number_formula or is_weights):
+        return []
+    row = walk.row if stage.rows == "tokens" else min(1, stage.shape[-2] - 1)
+    column = _first_column(walk, stage, row) if column is None else column
+    names = walk.labels(stage.columns)
+    name = printable(walk.labels(stage.rows)[row])
+    name += f" → {printable(names[column])}" if names else f", number {column}"
+    name = fit(name, min(cell_len(name), room // 2), left=True) + ": "
+    number = float(stage.of_head(walk.head, walk.heads, [row], [column])[0, 0])
+    total = f" = {formatter([number])(number)}"
+    narrow = room < NARROW
+    remaining = room - len(total) - (0 if narrow else cell_len(name))
+    if is_weights:
+        calculation = _softmax(_logits(walk, stage, row), column, remaining)
+    elif stage.factors is not None:
+        calculation = sum_of(walk, stage, row, column, remaining)
+    else:
+        calculation = fill_formula(stage.formula_of(row, column, walk.head, walk.heads))
+    first, second = Text(name, "dim", end=""), Text.assemble(calculation, (total, "bold"))
+    return [first, second] if narrow else [Text.assemble(first, second)]
 
-    def example(self, stage: Stage, room: int, column: int | None = None) -> list[Text]:
-        """Write out a number of the walk's row, in lines of `room` cells if possible.
 
-        The default is the first number or, of logits and probabilities, that of the likeliest
-        token.
-        """
-        is_weights = stage.kind == "weights"
-        if stage.rows == "width" or not (stage.factors or stage.number_formula or is_weights):
-            return []
-        walk = self.explanation
-        head, heads = walk.head, walk.heads
-        row = walk.row if stage.rows == "tokens" else min(1, stage.shape[-2] - 1)
-        column = self._first_column(stage, row) if column is None else column
-        names = walk.labels(stage.columns)
-        name = printable(walk.labels(stage.rows)[row])
-        name += f" → {printable(names[column])}" if names else f", number {column}"
-        name = fit(name, min(cell_len(name), room // 2), left=True) + ": "
-        number = float(stage.of_head(head, heads, [row], [column])[0, 0])
-        total = f" = {formatter([number])(number)}"
-        narrow = room < NARROW
-        remaining = room - len(total) - (0 if narrow else cell_len(name))
-        if is_weights:
-            calculation = self._softmax(stage, row, column, remaining)
-        elif stage.factors is not None:
-            calculation = self.sum_of(stage, row, column, remaining)
-        else:
-            calculation = fill_formula(stage.formula_of(row, column, head, heads))
-        first, second = Text(name, "dim", end=""), Text.assemble(calculation, (total, "bold"))
-        return [first, second] if narrow else [Text.assemble(first, second)]
+def sum_of(walk: Explanation, stage: Stage, row: int, column: int, room: int) -> str:
+    """Write out a number of the walk's head as a sum of products and a bias."""
+    left, right, bias = stage.terms(row, column, walk.head, walk.heads)
+    last = "" if bias is None else f" + {_bracketed(bias)}"
+    return products(left.tolist(), right.tolist(), room - len(last)) + last
 
-    def sum_of(self, stage: Stage, row: int, column: int, room: int) -> str:
-        """Write out a number as a sum of products and a bias."""
-        walk = self.explanation
-        left, right, bias = stage.terms(row, column, walk.head, walk.heads)
-        last = "" if bias is None else f" + {_bracketed(bias)}"
-        return products(left.tolist(), right.tolist(), room - len(last)) + last
 
-    def _first_column(self, stage: Stage, row: int) -> int:
-        if stage.kind == "joined":  # the first column of the explanation's head
-            return self.explanation.head * stage.shape[-1] // self.explanation.heads
-        if stage.columns == "vocabulary":
-            answer = self.explanation.answer(row)
-            return answer.likeliest[0].id if answer else 0
-        scores = self._logits(stage, row) if stage.kind == "weights" else []
-        return next((i for i, score in enumerate(scores) if math.isfinite(score)), 0)
+def _first_column(walk: Explanation, stage: Stage, row: int) -> int:
+    if stage.kind == "joined":  # the first column of the explanation's head
+        return walk.head * stage.shape[-1] // walk.heads
+    if stage.columns == "vocabulary":
+        answer = walk.answer(row)
+        return answer.likeliest[0].id if answer else 0
+    scores = _logits(walk, stage, row) if stage.kind == "weights" else []
+    return next((i for i, score in enumerate(scores) if math.isfinite(score)), 0)
 
-    def _logits(self, weights: Stage, row: int) -> list[float]:
-        """Return the numbers of which a row of weights is the softmax."""
-        stage, walk = self.section.stage_before(weights), self.explanation
-        return stage.of_head(walk.head, walk.heads, [row], range(stage.shape[-1]))[0].tolist()
 
-    def _softmax(self, weights: Stage, row: int, column: int, room: int) -> str:
-        logits = self._logits(weights, row)
-        power = f"e^{logits[column]:.4f}"
-        powers = [f"e^{score:.4f}" for score in logits if math.isfinite(score)]
-        full = f"{power} / ({' + '.join(powers)})" if powers else "0"
-        if len(powers) <= POWERS and len(full) <= room:
-            return full
-        count = max(1, (room - len(power) - 9) // (len(power) + 3))
-        return f"{power} / ({' + '.join(powers[:count])} + …)"
+def _logits(walk: Explanation, weights: Stage, row: int) -> list[float]:
+    """Return the numbers of which a row of weights is the softmax."""
+    [stage] = weights.sources
+    return stage.of_head(walk.head, walk.heads, [row], range(stage.shape[-1]))[0].tolist()
+
+
+def _softmax(logits: Sequence[float], column: int, room: int) -> str:
+    power = f"e^{logits[column]:.4f}"
+    powers = [f"e^{score:.4f}" for score in logits if math.isfinite(score)]
+    full = f"{power} / ({' + '.join(powers)})" if powers else "0"
+    if len(powers) <= POWERS and len(full) <= room:
+        return full
+    count = max(1, (room - len(power) - 9) // (len(power) + 3))
+    return f"{power} / ({' + '.join(powers[:count])} + …)"
 
 
 def fill_formula(template: Formula) -> str:

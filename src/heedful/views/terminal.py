@@ -122,10 +122,9 @@ def _cell(weight: float, is_visible: bool, coloured: bool) -> tuple[str, Style]:
     if not is_visible:
         return "  ", Style.null()
     strength = max(0.0, min(1.0, weight)) ** 0.5
-    if coloured:
-        colour = COLOURS[min(len(COLOURS) - 1, int(strength * len(COLOURS)))]
-        return "  ", Style(bgcolor=colour)
-    return SHADES[min(len(SHADES) - 1, int(strength * len(SHADES)))] * 2, Style.null()
+    steps = COLOURS if coloured else SHADES
+    shade = steps[min(len(steps) - 1, int(strength * len(steps)))]
+    return ("  ", Style(bgcolor=shade)) if coloured else (shade * 2, Style.null())
 
 
 def fit(label: str, width: int, left: bool = False) -> str:

@@ -161,7 +161,7 @@ def test_the_end_token_and_a_full_context_are_reported():
         session.do("begin", prompt="thirteen here", **OPTIONS)
     assert session.status["tokens"] == 12  # the previous text remains
     session.do("begin", 2, prompt="b", **OPTIONS)
-    session.generation._continuation.ends = frozenset(range(LETTERS.size))
+    session.generation._text.continuation.ends = frozenset(range(LETTERS.size))
     assert session.generation.work()
     assert (session.status["tokens"], session.status["why"]) == (3, "the model ended the text here")
 
@@ -192,7 +192,7 @@ def test_after_a_failed_token_each_probability_still_belongs_to_its_token(error,
     expected = other.do("begin", prompt="a head ", **OPTIONS)["chances"].tolist()
     session.do("begin", 3, prompt="a head ", **OPTIONS)
     with monkeypatch.context() as broken:
-        broken.setattr(session.generation._continuation, "logits", fails)
+        broken.setattr(session.generation._text.continuation, "logits", fails)
         session.generation.work()
     assert session.status["why"] == f"{type(error).__name__}: by zero"
     status = session.do("on", **OPTIONS | {"temperature": 0})

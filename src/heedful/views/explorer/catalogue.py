@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from functools import lru_cache
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,7 +69,7 @@ class _Live:
     def __init__(self, source: LiveText, selection: Selection) -> None:
         self.source = source
         self._text = lru_cache(CACHED_LENGTHS)(lambda size: source.text(size).select(*selection))
-        self._text(source.tokens)  # raise now if a layer or head does not exist
+        self._text(source.growing.tokens)  # raise now if a layer or head does not exist
 
     def text(self, index: int, tokens: int | None) -> Text:
         check_index("text", index, 1)
@@ -79,7 +78,7 @@ class _Live:
         return self._text(tokens)
 
     def about(self) -> list[dict[str, Any]]:
-        size = self.source.tokens
+        size = self.source.growing.tokens
         return [{**self._text(size).about(), "tokens": size}]
 
 
@@ -146,7 +145,7 @@ class Catalogue:
         return title_of(texts, typed[-1] if typed else None)
 
     def _unused(self, name: str) -> str:
-        names = (name if n == 1 else f"{name} ({n})" for n in count(1))
+        names = (name if n == 1 else f"{name} ({n})" for n in itertools.count(1))
         return next(candidate for candidate in names if candidate not in self._sources)
 
     @property

@@ -188,11 +188,6 @@ class LiveText:
     pieces: list[str] = field(default_factory=list)
 
     @property
-    def tokens(self) -> int:
-        """The number of tokens so far."""
-        return self.growing.tokens
-
-    @property
     def missed(self) -> dict[str, str]:
         """The modules whose attention could not be recorded, and the reason for each."""
         return self.growing.missed

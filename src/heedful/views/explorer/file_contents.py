@@ -37,26 +37,6 @@ class Head(NamedTuple):
     strength: float
 
 
-class Parts:
-    """The parts of a file; shared parts are numbered and stored once."""
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self._numbers: dict[bytes, int] = {}
-
-    def add(self, name: str, head: dict[str, Any], /, **arrays: Tensor) -> None:
-        """Append a part."""
-        self.parts.append(packed({"part": name, **head}, **arrays))
-
-    def share(self, head: dict[str, Any], /, **arrays: Tensor) -> int:
-        """Append a shared part unless it exists; return its number."""
-        digest = hashlib.blake2b(packed(head, **arrays)).digest()
-        if digest not in self._numbers:
-            self._numbers[digest] = len(self._numbers)
-            self.add(f"shared {self._numbers[digest]}", head, **arrays)
-        return self._numbers[digest]
-
-
 class FileContents:
     """Collects the data in one pass over the map of each head.
 
@@ -70,7 +50,8 @@ class FileContents:
     def __init__(self, catalogue: Catalogue, room: float, bits: int, progress: OnProgress) -> None:
         self.catalogue = catalogue
         self._calls = catalogue.calls()
-        self._parts = Parts()
+        self._parts: list[bytes] = []
+        self._shared: dict[bytes, int] = {}  # by digest, the numbers of shared parts
         self.heads: list[Head] = []
         self.inputs: dict[Indices, StoredInputs] = {}
         self.errors: dict[Indices, str] = {}
@@ -91,14 +72,14 @@ class FileContents:
             except HeedfulError as error:  # a refuted call: the page shows the error instead
                 about, arrays = {"wrong": " ".join(str(error).split())}, {}
                 self.errors[indices] = about["wrong"]
-            self._parts.add(f"call {call_id(indices)}", about | self._axes(call, pixels), **arrays)
+            self._add(f"call {call_id(indices)}", about | self._axes(call, pixels), **arrays)
             completed += size
 
     def deflated(self, file: dict[str, Any]) -> bytes:
         """Return all parts, deflated; the last part describes the page and has the field `file`."""
         about, _ = unpacked(Handlers(self.catalogue).about())
         deflate, pieces = zlib.compressobj(6), []
-        for part in (*self._parts.parts, packed({"part": "about", **about, "file": file})):
+        for part in (*self._parts, packed({"part": "about", **about, "file": file})):
             pieces.append(deflate.compress(struct.pack("<I", len(part)) + part))
         return b"".join(pieces) + deflate.flush()
 
@@ -131,14 +112,26 @@ class FileContents:
         if names is None:
             return None
         cut = {i: len(name) for i, name in enumerate(names) if len(name) > LONGEST}
-        return self._parts.share({"tokens": [name[:LONGEST] for name in names], "cut": cut})
+        return self._share({"tokens": [name[:LONGEST] for name in names], "cut": cut})
 
     def _image(self, call: Call, axis: str, pixels: int) -> int | None:
         picture = image_of(call, axis)
         if picture is None or not pixels:
             return None
         head, arrays = image_data(picture, pixels)
-        return self._parts.share(head, **arrays)
+        return self._share(head, **arrays)
+
+    def _add(self, name: str, head: dict[str, Any], /, **arrays: Tensor) -> None:
+        """Append a part."""
+        self._parts.append(packed({"part": name, **head}, **arrays))
+
+    def _share(self, head: dict[str, Any], /, **arrays: Tensor) -> int:
+        """Append a shared part unless it exists; return its number."""
+        digest = hashlib.blake2b(packed(head, **arrays)).digest()
+        if digest not in self._shared:
+            self._shared[digest] = len(self._shared)
+            self._add(f"shared {self._shared[digest]}", head, **arrays)
+        return self._shared[digest]
 
 
 def _half_up(numbers: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ from heedful.recording import Recording
 from heedful.recording.checks import is_integer
 from heedful.recording.live_generation import LiveGeneration
 from heedful.views.explorer.catalogue import Catalogue, title_of
-from heedful.views.explorer.continuation import Continuation, LiveText, continuation
+from heedful.views.explorer.continuation import LiveText, continuation
 from heedful.views.explorer.jobs import errors_to
 from heedful.views.explorer.request import Request
 from heedful.views.explorer.wire import packed
@@ -58,12 +58,6 @@ class GenerationOptions(Sampling):
     tokens: int = setting(200, "Tokens to add.", low=1, high=1_000_000)
     seed: int | None = setting(None, "The same seed gives the same text.", low=0, high=2**63 - 1)
 
-    @property
-    def sampling(self) -> Sampling:
-        """The options by which a token is chosen."""
-        names = (option.name for option in dataclasses.fields(Sampling))
-        return Sampling(**{name: getattr(self, name) for name in names})
-
 
 class Generation:
     """The generation of a server: the live text and the actions of the page.
@@ -81,7 +75,7 @@ class Generation:
 
     def __init__(self, loaded: LoadedModel, catalogue: Catalogue, prompt: str = "") -> None:
         self._loaded, self._catalogue = loaded, catalogue
-        self._sampling = Sampling()
+        self._sampling = GenerationOptions()
         self._seed: int | None = None
         self._generator: torch.Generator | None = None
         self._remaining, self._why = 0, ""  # tokens to add, and why the last generation stopped
@@ -113,22 +107,19 @@ class Generation:
         """
         if not isinstance(fields, dict):
             raise ArgumentError(f"a {type(fields).__name__}", expected="a JSON object")
-        if action == "begin":
-            prompt = fields.get("prompt")
-            if not isinstance(prompt, str):
-                raise ArgumentError(f"prompt {prompt!r}", expected="a text")
-            options = _options(fields)
-            if self._text.prompt_text != prompt or len(self._text.ids) > self._text.prompt:
-                self._begin(prompt)
-            self._run(options)
-        elif action == "choose":
-            options = _options(fields)
-            self._choose(fields.get("at"), fields.get("token"))
-            self._run(options)
-        elif action == "on":
-            self._run(_options(fields))
-        else:
+        if action == "stop":
             self._remaining = 0
+            return self.status()
+        prompt: Any = fields.get("prompt")
+        if action == "begin" and not isinstance(prompt, str):
+            raise ArgumentError(f"prompt {prompt!r}", expected="a text")
+        options = _options(fields)
+        is_new = self._text.prompt_text != prompt or len(self._text.ids) > self._text.prompt
+        if action == "begin" and is_new:
+            self._begin(prompt)
+        elif action == "choose":
+            self._choose(fields.get("at"), fields.get("token"))
+        self._run(options)
         return self.status()
 
     def status(self) -> bytes:
@@ -162,7 +153,7 @@ class Generation:
         if not self._remaining:
             return False
         with errors_to(lambda error: self._end(str(error))):
-            with torch.inference_mode(), record(self._continuation.model) as recording:
+            with torch.inference_mode(), record(self._text.continuation.model) as recording:
                 while self._remaining and may_continue():
                     if time.monotonic() - self._last_request > UNWATCHED:
                         self._end(f"stopped, because no page was open for {UNWATCHED:g} seconds")
@@ -184,10 +175,6 @@ class Generation:
         self._remaining = 0
         self._add(text, text.name)
 
-    @property
-    def _continuation(self) -> Continuation:
-        return self._text.continuation
-
     def _add(self, text: LiveText, name: str) -> None:
         """Make `text` the live text, and add it to the catalogue."""
         text.number = self._catalogue.add_live(name, text)
@@ -195,19 +182,20 @@ class Generation:
 
     def _run(self, options: GenerationOptions) -> None:
         """Start or resume generating; a new seed or sampling option resets the random generator."""
-        changed = options.sampling != self._sampling
+        sampling = dataclasses.replace(options, tokens=1, seed=None)  # how a token is chosen
+        changed = sampling != self._sampling
         if self._generator is None or changed or options.seed not in (None, self._seed):
             begins = len(self._text.ids) == self._text.prompt
             if options.seed is not None:
                 self._seed = options.seed
             elif begins or self._seed is None:
                 self._seed = secrets.randbelow(2**31)
-            device = next(self._continuation.model.parameters()).device
+            device = next(self._text.continuation.model.parameters()).device
             self._generator = torch.Generator(device).manual_seed(self._seed)
-        self._sampling = options.sampling
+        self._sampling = sampling
         self._remaining, self._why = options.tokens, ""
         size = len(self._text.ids)
-        self._continuation.cut(size, size + options.tokens)
+        self._text.continuation.cut(size, size + options.tokens)
         self._last_request = time.monotonic()
 
     def _choose(self, position: Any, token: Any) -> None:
@@ -216,7 +204,7 @@ class Generation:
         if not is_integer(token) or token not in ids:
             expected = f"one of the likeliest tokens at position {position}"
             raise ArgumentError(f"token {token!r}", expected=expected)
-        text, limit = self._text, self._continuation.context_length
+        text, limit = self._text, self._text.continuation.context_length
         if limit is not None and position >= limit:
             expected = f"a position below {limit:,}, the model's context length"
             raise ArgumentError(f"a token at position {position:,}", expected=expected)
@@ -227,7 +215,7 @@ class Generation:
             text, growing=LiveGeneration(), ids=text.ids[:position], pieces=[],
             likely=text.likely[: start + 1], chances=text.chances[:start],
         )  # fmt: skip
-        if self._continuation.cut(position, position + 1):
+        if self._text.continuation.cut(position, position + 1):
             new.growing = text.growing.until(position)  # else the model must read the text again
         new.chances.append(chances[ids.index(token)])
         self._read(new, [token])
@@ -236,13 +224,13 @@ class Generation:
     def _step(self, recording: Recording) -> None:
         """Add a token, or end the generation with a reason."""
         if self._is_full:
-            length = self._continuation.context_length
+            length = self._text.continuation.context_length
             self._end(f"the model’s context of {length:,} tokens is full")
             return
         text = self._text
         previous = _row(text.ids).to(text.logits.device)
         token = int(self._sampling.choose(text.logits, previous, self._generator))
-        if token in self._continuation.ends:
+        if token in self._text.continuation.ends:
             self._end("the model ended the text here")
             return
         chance = float(text.logits.softmax(-1)[0, token])
@@ -252,7 +240,7 @@ class Generation:
 
     @property
     def _is_full(self) -> bool:
-        limit = self._continuation.context_length
+        limit = self._text.continuation.context_length
         return limit is not None and len(self._text.ids) >= limit
 
     def _read(self, text: LiveText, ids: list[int]) -> None:

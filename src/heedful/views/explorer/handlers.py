@@ -85,10 +85,10 @@ class Handlers:
 
     def tokens(self, request: Request) -> bytes:
         """Return the tokens of a range of queries or keys, or null if they are unknown."""
-        indices, axis, size = self._axis(request)
-        start = request.number("start", size + 1)
+        call, axis = self._axis(request)
+        start = request.number("start", call.shape[1 if axis == "queries" else 2] + 1)
         stop = request.number("stop", 10**12, start)
-        names = self._names(indices, axis)
+        names = _names(call, axis)
         if names is None:
             return packed({"start": start, "tokens": None})
         part = names[start : min(stop, start + TOKENS)]
@@ -98,8 +98,8 @@ class Handlers:
 
     def image(self, request: Request) -> bytes:
         """Return the image of an axis: its pixels (h, w, 3), and the patch of each token (L,)."""
-        indices, axis, _ = self._axis(request)
-        picture = image_of(self.catalogue.call(*indices), axis)
+        call, axis = self._axis(request)
+        picture = image_of(call, axis)
         if picture is None:
             raise ArgumentError(f"{axis} without an image", expected="an axis of image patches")
         head, arrays = image_data(picture)
@@ -110,9 +110,9 @@ class Handlers:
 
         Case is ignored. Tokens that equal the text, apart from white space at the ends, come first.
         """
-        indices, axis, _ = self._axis(request)
+        call, axis = self._axis(request)
         text = request.text("text").casefold()
-        names = [name.casefold() for name in self._names(indices, axis) or []]
+        names = [name.casefold() for name in _names(call, axis) or []]
         places = [i for i, name in enumerate(names) if text in name]
         places.sort(key=lambda i: names[i].strip() != text.strip())
         return packed(
@@ -284,15 +284,9 @@ class Handlers:
         indices = request.indices()
         return indices, self.catalogue.call(*indices)
 
-    def _axis(self, request: Request) -> tuple[Indices, str, int]:
-        """Return the indices of a call, one of its axes, and the length of the axis."""
-        indices, call = self._call(request)
-        axis = request.choice("axis", "keys", "queries")
-        return indices, axis, call.shape[1 if axis == "queries" else 2]
-
-    def _names(self, indices: Indices, axis: str) -> list[str] | None:
-        call = self.catalogue.call(*indices)
-        return call.query_tokens if axis == "queries" else call.key_tokens
+    def _axis(self, request: Request) -> tuple[Call, str]:
+        """Return a call, and one of its axes."""
+        return self._call(request)[1], request.choice("axis", "keys", "queries")
 
     def _overview(self, indices: Indices) -> Overview:
         if indices not in self._overviews:
@@ -333,6 +327,10 @@ class Handlers:
         if not waiting:
             return {"word": "exact"}
         return {"word": "sampled", **min(waiting, key=lambda job: job.fraction_done).status}
+
+
+def _names(call: Call, axis: str) -> list[str] | None:
+    return call.query_tokens if axis == "queries" else call.key_tokens
 
 
 def _mean(call: Call, heads: list[int], queries: Any, keys: Any) -> Tensor:

@@ -169,10 +169,8 @@ def look(
 
 def _viewable(what: Any, text: str | None, second: str | None) -> Viewable:
     """Return the recording, sequence or call to show."""
-    if isinstance(what, str | Path) and text is not None:
-        what = open_model(what)
-    elif isinstance(what, str | Path):
-        what = load(what)
+    if isinstance(what, str | Path):
+        what = load(what) if text is None else open_model(what)
     if isinstance(what, LoadedModel):
         if text is None:
             raise ArgumentError("a model without a text", expected="look(model, text)")

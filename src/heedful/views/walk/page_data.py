@@ -6,6 +6,7 @@ only the likeliest tokens of the vocabulary.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,9 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.explain import Answer, Explanation, Section, Stage
+from heedful.explain import Answer, Explanation, Stage
 from heedful.views.explorer.wire import packed
-from heedful.views.number_format import WorkedExample
+from heedful.views.number_format import example
 from heedful.views.walk.terminal_pages import has_query_rows
 
 BYTES = 3_400_000  # size of all numbers in the page, four bytes each; base64 adds a third
@@ -202,24 +203,17 @@ def _formulas(stage: Stage, region: Region) -> tuple[dict[str, Any], dict[str, T
     """
     if stage.number_formula is None:
         return {}, {}
-    texts: dict[str, int] = {}
-    whole: list[list[int]] = []
-    text_indices, numbers = [], []
-    for head in range(_heads(stage)):
-        for row in region.rows:
-            for column in region.columns:
-                formula = stage.number_formula(head, row, column)
-                if formula.text not in texts:
-                    texts[formula.text] = len(texts)
-                    whole.append([n for n, x in enumerate(formula.numbers) if isinstance(x, int)])
-                text_indices.append(texts[formula.text])
-                numbers.append(formula.numbers)
+    places = itertools.product(range(_heads(stage)), *region)
+    texts, numbers = zip(*itertools.starmap(stage.number_formula, places), strict=True)
+    samples = dict(zip(texts, numbers, strict=True))  # the numbers of one formula of each text
+    whole = [[n for n, x in enumerate(row) if isinstance(x, int)] for row in samples.values()]
     length = max(map(len, numbers))
     padded = [[*row, *[0] * (length - len(row))] for row in numbers]
     more = {"formulas": torch.tensor(padded, dtype=torch.float64)}
-    if len(texts) > 1:
-        more["which"] = torch.tensor(text_indices, dtype=torch.uint8)
-    return {"texts": list(texts), "whole": whole}, more
+    if len(samples) > 1:
+        indices = {text: i for i, text in enumerate(samples)}
+        more["which"] = torch.tensor([indices[text] for text in texts], dtype=torch.uint8)
+    return {"texts": list(samples), "whole": whole}, more
 
 
 def as_data(walk: Explanation, places: Sequence[int] = ()) -> dict[str, Any]:
@@ -243,7 +237,7 @@ def as_data(walk: Explanation, places: Sequence[int] = ()) -> dict[str, Any]:
         names = [stage.name for stage in section.stages]
         entry = {"title": section.title, "layer": section.layer, "brief": section.kind == "blocks"}
         data["groups"].append(entry | {"steps": names})
-        data["steps"] += [{"group": number, **_step(walk, section, s)} for s in section.stages]
+        data["steps"] += [{"group": number, **_step(walk, s)} for s in section.stages]
     return data
 
 
@@ -267,7 +261,7 @@ def _answer(walk: Explanation, answer: Answer) -> dict[str, Any]:
     }
 
 
-def _step(walk: Explanation, section: Section, stage: Stage) -> dict[str, Any]:
+def _step(walk: Explanation, stage: Stage) -> dict[str, Any]:
     """Return a step with its numbers; `indices` are their rows and columns."""
     rows, columns = (range(size) for size in stage.shape[-2:])
     if walk.query is not None and has_query_rows(stage):
@@ -276,11 +270,10 @@ def _step(walk: Explanation, section: Section, stage: Stage) -> dict[str, Any]:
     whole = size <= (TABLE if stage.rows == "width" else WHOLE)
     corner = [[part[i] for i in _ends(len(part), CORNER)] for part in (rows, columns)]
     chosen = (rows, columns) if whole else corner
-    example = WorkedExample(walk, section).example(stage, ROOM)
     step = {
         **stage_summary(stage),
         "factors": [factor.name for factor in stage.factors or ()],
-        "written_out": "".join(line.plain for line in example) or None,
+        "written_out": "".join(line.plain for line in example(walk, stage, ROOM)) or None,
         "whole": whole and len(rows) == stage.shape[-2],
         "indices": [list(part) for part in chosen],
         "numbers": _finite(stage.part(*chosen).tolist()),

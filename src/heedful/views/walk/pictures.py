@@ -107,7 +107,7 @@ def _attention(
     if query is not key:
         yield _vectors(explanation, f"{slug}query-key-value", [query, key, value], heading + head)
     rows, keys = explanation.labels(weights.rows), explanation.labels(weights.columns)
-    last = section.stage_before(weights)
+    last = weights.sources[0]
     scored = section.of_kind("scaled") or scores
     compared = [scored, last] if last.kind == "masked" else [scored]
     maps = [torch.stack([_of_head(explanation, stage, h) for h in heads]) for stage in compared]

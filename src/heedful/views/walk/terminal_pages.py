@@ -23,9 +23,9 @@ from heedful.views.number_format import (
     GAP,
     Labels,
     Matrix,
-    WorkedExample,
     arrange,
     bar,
+    example,
     formatter,
     shade,
 )
@@ -63,7 +63,6 @@ class Page:
         self.room = max(20, min(screen.width, WIDEST) - MARGIN)
         self.is_model = len(explanation.sections) > 1
         self.section = explanation.sections[0]
-        self.worked_example = WorkedExample(explanation, self.section)
         self._number: Iterator[int | str] = itertools.count(1)
         if step is not None:
             self._number = itertools.repeat("")
@@ -113,7 +112,6 @@ class Page:
     def begin_section(self, section: Section) -> None:
         """Begin a section, with a heading in the walk of a model."""
         self.section = section
-        self.worked_example = WorkedExample(self.explanation, section)
         if self.is_model:
             self.screen.print()
             self.write(f"── {section.title} ──", "bold cyan", margin=0)
@@ -123,14 +121,13 @@ class Page:
         if self._print_brief(stages[0]):
             return
         self._print_title(*stages)
-        several = len(stages) > 1
         room = self.room
-        if several and self.room >= WIDE:
-            room = (self.room - (len(stages) - 1) * GAP) // len(stages)
+        if room >= WIDE:
+            room = (room - (len(stages) - 1) * GAP) // len(stages)
         blocks = [
             matrix.lines(room, limit=self._row_limit(stage))
             for stage in stages
-            for matrix in self._matrices(stage, titled=several)
+            for matrix in self._matrices(stage, titled=len(stages) > 1)
         ]
         words = self._words(stages, self.room)
         self._print(words, *arrange(blocks, self.room), self._example(stages[0], self.room))
@@ -266,7 +263,7 @@ class Page:
         return stage.of_head(head, self.explanation.heads, rows, columns).tolist()
 
     def _example(self, stage: Stage, room: int, column: int | None = None) -> list[Text]:
-        lines = self.worked_example.example(stage, room, column)
+        lines = example(self.explanation, stage, room, column)
         return [part for line in lines for part in self._wrapped(line, room)]
 
     def print_bars(self, numbers: Sequence[float], labels: Labels) -> None:

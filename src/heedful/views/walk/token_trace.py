@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from heedful.explain import Stage
-from heedful.views.number_format import FULL, Labels, corners, formatter
+from heedful.views.number_format import FULL, Labels, corners, formatter, sum_of
 from heedful.views.terminal import fit
 from heedful.views.walk.terminal_pages import Page, has_query_rows
 
@@ -73,7 +73,7 @@ class TokenPage(Page):
         elif stage.kind == "weights":
             self.print_bars(self._numbers(stage, keys), Labels([labels(key) for key in keys]))
         else:
-            old, new = (self._numbers(s, keys) for s in (self.section.stage_before(stage), stage))
+            old, new = (self._numbers(s, keys) for s in (stage.sources[0], stage))
             write, width = formatter([*old, *new]), self._width([labels(key) for key in keys])
             cells = max(len(write(number)) for number in [*old, *new])
             for key, was, now in zip(keys, old, new, strict=True):
@@ -91,7 +91,7 @@ class TokenPage(Page):
         for column, number in zip(columns, numbers, strict=True):
             total = f" = {write(number)}"
             room = self.room - width - 2 - len(total)
-            terms = self.worked_example.sum_of(stage, self.explanation.row, column, room)
+            terms = sum_of(self.explanation, stage, self.explanation.row, column, room)
             self._print_item(labels(column), width, terms, (total, "bold"))
 
     def _print_sum(self, stage: Stage) -> None:
