@@ -52,8 +52,7 @@ class Causal(Mask):
 
     def span(self, queries: range, shape: Shape) -> range:
         """Return the keys up to the position of the last query."""
-        last = queries[-1] + _offset(self.offset, shape)
-        return range(max(0, min(shape[-1], last + 1)))
+        return _within(0, queries[-1] + _offset(self.offset, shape) + 1, shape)
 
     def common_span(self, queries: range, shape: Shape) -> range:
         """Return the keys up to the position of the first query."""
@@ -90,8 +89,7 @@ class Window(Mask):
     def span(self, queries: range, shape: Shape) -> range:
         """Return keys from the start of the first query's window to the end of the last one's."""
         offset = _offset(self.offset, shape)
-        first = min(shape[-1], max(0, queries[0] + offset - self.size + 1))
-        return range(first, max(first, min(shape[-1], queries[-1] + offset + self.size)))
+        return _within(queries[0] + offset - self.size + 1, queries[-1] + offset + self.size, shape)
 
     def common_span(self, queries: range, shape: Shape) -> range:
         """Return the keys in the windows of both the first and the last query."""
@@ -326,6 +324,7 @@ def is_built_in(mask: Mask) -> bool:
 
 
 def _within(first: int, end: int, shape: Shape) -> range:
+    """Return the keys from `first` to `end` (exclusive) that exist."""
     first = min(max(first, 0), shape[-1])
     return range(first, max(first, min(end, shape[-1])))
 
