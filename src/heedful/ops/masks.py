@@ -96,8 +96,17 @@ class Window(Mask):
         return intersection(self.span(queries[:1], shape), self.span(queries[-1:], shape))
 
 
+class OfTensors:
+    """A mask that has tensors as fields, all on one device."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the mask."""
+        return next(field.device for field in vars(self).values() if isinstance(field, Tensor))
+
+
 @dataclass(frozen=True, eq=False)
-class Padding(Mask):
+class Padding(OfTensors, Mask):  # type: ignore[misc]
     """Queries may attend to real tokens, not to padding.
 
     Args:
@@ -132,11 +141,6 @@ class Padding(Mask):
         position = torch.arange(total)[None, :]
         return cls(position < length if side == "right" else position >= total - length)
 
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """The device of the mask."""
-        return self.keep.device
-
     def check(self, shape: Shape) -> None:
         """Check that `keep` has an entry for each key: in one row, or in a row per sequence."""
         keep = tuple(self.keep.shape)
@@ -160,7 +164,7 @@ class Padding(Mask):
 
 
 @dataclass(frozen=True, eq=False)
-class KeyRanges(Mask):
+class KeyRanges(OfTensors, Mask):  # type: ignore[misc]
     """Query n may attend to keys first[n] ≤ m < end[n].
 
     Uses: a sequence of several documents, each of which attends only to itself; a prefix with
@@ -197,11 +201,6 @@ class KeyRanges(Mask):
         end = length.cumsum(0)
         return cls((end - length).repeat_interleave(length), end.repeat_interleave(length))
 
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """The device of the mask."""
-        return self.first.device
-
     def check(self, shape: Shape) -> None:
         """Check that there is a range for each query."""
         if len(self.first) != shape[-2]:
@@ -236,18 +235,13 @@ class KeyRanges(Mask):
 
 
 @dataclass(frozen=True, eq=False)
-class Dense(Mask):
+class Dense(OfTensors, Mask):  # type: ignore[misc]
     """A boolean tensor or NumPy array that broadcasts to (..., N, M), True = may attend."""
 
     table: Tensor
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "table", as_boolean("Dense", self.table))
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """The device of the mask."""
-        return self.table.device
 
     def of_heads(self, heads: Index) -> Mask:
         """Select heads, if the table has an axis for them."""
@@ -266,7 +260,7 @@ class Dense(Mask):
 
 
 @dataclass(frozen=True, eq=False)
-class Packed(Mask):
+class Packed(OfTensors, Mask):  # type: ignore[misc]
     """A boolean table stored as bits, in an eighth of the memory; `Packed.of(table)` packs it.
 
     >>> table = torch.tensor([[True, False, True], [True, True, True]])
@@ -285,11 +279,6 @@ class Packed(Mask):
         octets = torch.nn.functional.pad(table.to(torch.uint8), (0, -M % 8)).unflatten(-1, (-1, 8))
         powers = 2 ** torch.arange(8, dtype=torch.uint8, device=table.device)
         return cls((octets * powers).sum(dim=-1, dtype=torch.uint8), M)
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """The device of the bits."""
-        return self.bits.device
 
     def of_heads(self, heads: Index) -> Mask:
         """Select heads, if the table has an axis for them."""
