@@ -34,8 +34,9 @@ ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": 
 
 SPACE = "▁"
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-# The decoder's steps, by their names in `tokenizers`; STRIP removes the space that encoding adds
-DECODING = ["Replace", "ByteFallback", "Fuse"]
+# The decoder's steps in `tokenizers`; STRIP removes the space that encoding adds
+SPACES = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
+DECODING = [SPACES, {"type": "ByteFallback"}, {"type": "Fuse"}]
 STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 
 
@@ -225,15 +226,11 @@ def is_sentencepiece(library: tokenizers.Tokenizer) -> bool:
     """Return whether a tokenizer is BPE with all byte tokens and a SentencePiece decoder."""
     from tokenizers.models import BPE
 
-    if not isinstance(library.model, BPE) or not library.model.byte_fallback:
+    has_bytes = isinstance(library.model, BPE) and library.model.byte_fallback
+    if not has_bytes or _decoders(library) not in (DECODING, [*DECODING, STRIP]):
         return False
-    vocabulary, decoders = library.get_vocab(), _decoders(library)
-    kinds = [decoder["type"] for decoder in decoders]
-    decodes = kinds[:3] == DECODING and decoders[3:] in ([], [STRIP])
-    spaces = decodes and decoders[0] | {"type": ""} == {
-        "type": "", "pattern": {"String": SPACE}, "content": " "
-    }  # fmt: skip
-    return spaces and all(f"<0x{byte:02X}>" in vocabulary for byte in range(256))
+    vocabulary = library.get_vocab()
+    return all(f"<0x{byte:02X}>" in vocabulary for byte in range(256))
 
 
 def _decoders(library: tokenizers.Tokenizer) -> list[dict]:
