@@ -93,16 +93,10 @@ class GPT(nn.Module):
         self, ids: Tensor, *, keep: Tensor | None = None, cache: KeyValueCache | None = None
     ) -> tuple[Tensor, ...]:
         """Compute hidden states only; generation needs no logits but those of the last token."""
-        x, angles = self._embed(ids, keep, cache)
-        states, mask = [x], self.mask(keep)
+        x, attending = self._embed(ids, keep, cache)
+        states = [x]
         for i, block in enumerate(self.blocks):
-            x = block(
-                x,
-                mask=mask,
-                causal=True,
-                rotary=angles,
-                cache=cache[i] if cache is not None else None,
-            )
+            x = block(x, **attending, cache=cache[i] if cache is not None else None)
             states.append(x)
         states[-1] = self.norm(x)
         return tuple(states)
@@ -112,8 +106,7 @@ class GPT(nn.Module):
 
         A layer is computed when the iterator reaches it, so later layers take no memory yet.
         """
-        x, angles = self._embed(ids)
-        attending: dict[str, Any] = {"mask": self.mask(), "causal": True, "rotary": angles}
+        x, attending = self._embed(ids)
         for block in cast("list[PreNormBlock]", self.blocks):
             yield block.attend.steps(block.attention_input(x), **attending)
             x = block(x, **attending)
@@ -145,19 +138,20 @@ class GPT(nn.Module):
 
     def _embed(
         self, ids: Tensor, keep: Tensor | None = None, cache: KeyValueCache | None = None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
-        """Return embeddings, with positions added unless these are rotary, and rotary angles."""
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Return the input of the first block, and the arguments of attention in every block."""
         start = cache.length if cache is not None else 0
         check_ids(ids, self.config.vocabulary, self.config.context_length, start=start)
         check_keep(keep, ids, start=start)
         positions = positions_of(ids, start, keep)
         x = self.tokens(ids) if self.convolution is None else self._convolved(ids, keep, cache)
+        attending: dict[str, Any] = {"mask": self.mask(keep), "causal": True}
         if self.config.positions != "rotary":
-            return self.dropout(x + self.positions[positions].to(x.dtype)), None
+            return self.dropout(x + self.positions[positions].to(x.dtype)), attending
         cosines, sines = self.cosines[positions], self.sines[positions]
         if cosines.ndim == 3:  # one row per sequence, for all heads
             cosines, sines = cosines[:, None], sines[:, None]
-        return self.dropout(x), (cosines, sines)
+        return self.dropout(x), attending | {"rotary": (cosines, sines)}
 
     def _convolved(self, ids: Tensor, keep: Tensor | None, cache: KeyValueCache | None) -> Tensor:
         """Return the convolution of token embeddings; previous ids come from the cache."""
