@@ -80,12 +80,8 @@ class AttentionInputs(NamedTuple):
 
     def on(self, device: torch.device) -> AttentionInputs:
         """Move the tensors to a device, except the mask: its crops can be built on any device."""
-        return self._replace(
-            query=self.query.to(device),
-            key=self.key.to(device),
-            bias=None if self.bias is None else self.bias.to(device),
-            sinks=None if self.sinks is None else self.sinks.to(device),
-        )
+        parts = (part.to(device) if isinstance(part, Tensor) else part for part in self)
+        return AttentionInputs._make(parts)
 
     def of_heads(self, heads: slice | Tensor) -> AttentionInputs:
         """Select query heads, by a slice or indices; repeat key heads that several of them use."""
