@@ -45,6 +45,7 @@ class BPETokenizer(LibraryTokenizer):
 
     Any text encodes, and decodes to exactly the same text. A special token in a text, such as
     <|im_start|> in a chat, is recognised, as in transformers; a trained tokenizer has none.
+    `encoding` is the same tokenizer in tiktoken, or None if there is none.
 
     Args:
         library: a byte-level BPE tokenizer of Hugging Face `tokenizers`.
@@ -72,7 +73,7 @@ class BPETokenizer(LibraryTokenizer):
                 remedy="train a tokenizer with `heedful train`",
             )
         super().__init__(library, lambda name: bytes(byte_of[char] for char in name))
-        self._tiktoken = _tiktoken_equivalent(library, self._table)
+        self.encoding = _tiktoken_equivalent(library, self._table)
 
     @classmethod
     def train(cls, pieces: Iterable[str], vocabulary: int) -> BPETokenizer:
@@ -101,16 +102,11 @@ class BPETokenizer(LibraryTokenizer):
         library.train_from_iterator(parts, trainer)
         return cls(library)
 
-    @property
-    def encoding(self) -> tiktoken.Encoding | None:
-        """The same tokenizer in tiktoken, or None if there is none."""
-        return self._tiktoken
-
     def encode_array(self, text: str) -> np.ndarray:
         """Return the ids of a text, (T,) uint32; releases the GIL."""
-        if self._tiktoken is None:
+        if self.encoding is None:
             return super().encode_array(text)
-        return original_ids(self._tiktoken, text)
+        return original_ids(self.encoding, text)
 
 
 class RobertaTokenizer(BPETokenizer):
