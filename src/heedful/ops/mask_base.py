@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,15 +145,7 @@ class Combined(Mask):
 
     def of_heads(self, heads: Index) -> Mask:
         """Select heads of each part."""
-        return with_fields(self, parts=tuple(part.of_heads(heads) for part in self.parts))
-
-
-def with_fields(mask: Mask, **fields: object) -> Mask:
-    """Copy a mask with other fields, without calling `__init__`."""
-    result = copy(mask)
-    for name, value in fields.items():
-        object.__setattr__(result, name, value)  # masks are frozen
-    return result
+        return Combined(tuple(part.of_heads(heads) for part in self.parts))
 
 
 def parts_of(mask: Mask | None) -> tuple[Mask, ...]:

@@ -34,7 +34,7 @@ from heedful.ops.indexing import (
     intersection,
     of_heads,
 )
-from heedful.ops.mask_base import Combined, Mask, with_fields
+from heedful.ops.mask_base import Combined, Mask
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class Dense(OfTensors, Mask):  # type: ignore[misc]
 
     def of_heads(self, heads: Index) -> Mask:
         """Select heads, if the table has an axis for them."""
-        return with_fields(self, table=of_heads(self.table, heads))
+        return Dense(of_heads(self.table, heads))
 
     def check(self, shape: Shape) -> None:
         """Check that the table broadcasts."""
@@ -282,7 +282,7 @@ class Packed(OfTensors, Mask):  # type: ignore[misc]
 
     def of_heads(self, heads: Index) -> Mask:
         """Select heads, if the table has an axis for them."""
-        return with_fields(self, bits=of_heads(self.bits, heads))
+        return Packed(of_heads(self.bits, heads), self.keys)
 
     def check(self, shape: Shape) -> None:
         """Check that the table broadcasts."""
