@@ -36,7 +36,7 @@ class Windows(NamedTuple):
 
 
 class TextTask:
-    """Base class of tasks on a text, each row of whose batches has as many targets.
+    """Base class of tasks on a text; all rows of a batch have equally many targets.
 
     Args:
         train, validation: ids (T,), such as memory maps.
