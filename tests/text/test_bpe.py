@@ -21,7 +21,7 @@ def test_any_text_decodes_to_itself(text):
 
 @given(TEXTS)
 def test_ids_are_those_of_hugging_face(text):
-    assert TRAINED._tiktoken is not None
+    assert TRAINED.encoding is not None
     assert TRAINED.size == 900
     assert TRAINED.encode(text) == TRAINED._library.encode(text).ids
 
@@ -48,7 +48,7 @@ def test_tiktoken_is_not_used_where_it_would_encode_differently():
     library = tokenizers.Tokenizer.from_str(TRAINED._library.to_str())
     library.model = models.BPE(vocabulary, merges)
     tokenizer = BPETokenizer(library)
-    assert tokenizer._tiktoken is None
+    assert tokenizer.encoding is None
     assert tokenizer.pieces(tokenizer.encode("abc")) == ["a", "bc"]
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from heedful.ops.arguments import check
 from heedful.ops.definition import per_query_head, softmax, upcast
 from heedful.ops.dispatch import attend as attend_fused
-from heedful.ops.inputs import rows_of
+from heedful.ops.indexing import crop_table
 from heedful.ops.masks import Dense, Mask
 from heedful.recorder.observed_call import Observed
 
@@ -64,7 +64,7 @@ class HeadCall(Observed):
         elif self.mask is None:
             table = torch.ones(1, M, dtype=torch.bool, device=device)
         else:
-            table = rows_of(self.mask, rows)
+            table = crop_table(self.mask, rows)
         columns = torch.arange(M, device="cpu")
         for heads, queries, keys in self.hidden:
             pairs = torch.isin(rows, queries)[:, None] & torch.isin(columns, keys)
@@ -80,7 +80,7 @@ class HeadCall(Observed):
         is_open = self.mask is None and not self.hidden
         return replace(
             self, query=self.query[:, :, rows], mask=None if is_open else self.visible(rows),
-            bias=None if self.bias is None else rows_of(self.bias, rows), hidden=(),
+            bias=None if self.bias is None else crop_table(self.bias, rows), hidden=(),
             sinks=sinks if sinks is None or sinks.ndim == 1 else sinks[:, :, rows],
         )  # fmt: skip
 

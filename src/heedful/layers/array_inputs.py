@@ -63,21 +63,19 @@ def takes_unbatched(method: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(method)
     def call(layer: nn.Module, x: Tensor, *others: Any, **named: Any) -> Any:
-        if not _is_unbatched(x):
+        batch = _batch_of_one(x)
+        if batch is x:
             return run(layer, x, *others, **named)
         others = tuple(_batch_of_one(other) for other in others)
         if "memory" in named:
             named["memory"] = _batch_of_one(named["memory"])
-        result = run(layer, x[None], *others, **named)
+        result = run(layer, batch, *others, **named)
         return result[0] if isinstance(result, Tensor) else type(result)(*(t[0] for t in result))
 
     run = cast(Callable[..., Any], method)
     return cast(Callable[P, R], call)
 
 
-def _is_unbatched(value: object) -> bool:
-    return isinstance(value, Tensor) and value.ndim == 2
-
-
 def _batch_of_one(value: Any) -> Any:
-    return value[None] if _is_unbatched(value) else value
+    """Return a sequence as a batch; anything else unchanged."""
+    return value[None] if isinstance(value, Tensor) and value.ndim == 2 else value

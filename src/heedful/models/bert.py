@@ -114,8 +114,7 @@ class Bert(nn.Module):
                     expected=f"the shape of ids, {tuple(ids.shape)}",
                 )
             check_rows("segments", segments, config.segments, "more texts than the model takes")
-        if keep is not None:
-            check_keep(keep, ids)
+        check_keep(keep, ids)
         segment = self.segments.weight[0] if segments is None else self.segments(segments)
         x = self.tokens(ids) + segment + self.positions[: ids.shape[1]]
         return self.dropout(self.norm(x)), None if keep is None else Padding(keep)

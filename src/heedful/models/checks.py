@@ -49,10 +49,10 @@ def check_rows(name: str, indices: Tensor, rows: int, cause: str) -> None:
         )
 
 
-def check_keep(keep: Tensor, ids: Tensor, *, start: int = 0, name: str = "keep") -> None:
+def check_keep(keep: Tensor | None, ids: Tensor, *, start: int = 0, name: str = "keep") -> None:
     """Check that `keep` is boolean (B, start + N): True for real tokens, cached tokens first."""
     expected = (len(ids), start + ids.shape[1])
-    if keep.dtype != torch.bool or keep.shape != expected:
+    if keep is not None and (keep.dtype != torch.bool or keep.shape != expected):
         raise ArgumentError(
             f"{name} {tuple(keep.shape)} of {keep.dtype}",
             expected=f"booleans {expected}",

@@ -71,7 +71,6 @@ def load_model(
     if not is_heedful(description):
         return load_pretrained(directory, allow_pickle=allow_pickle, dtype=dtype)
     config, family = _parse(description, directory / "config.json")
-    path = directory / CHECKPOINTS[checkpoint]
     try:  # read first: training may replace both files
         last = latest_checkpoint(directory)
         latest = read_metadata(last) if last else {}
@@ -80,8 +79,7 @@ def load_model(
         if checkpoint == "last":
             raise
         last = latest = None
-    if checkpoint == "last":
-        path = last or path
+    path = last if last and checkpoint == "last" else directory / CHECKPOINTS[checkpoint]
     if path.is_dir():
         tensors = load_sharded(path, lambda _, shape: torch.zeros(shape), Processes())
         about = latest

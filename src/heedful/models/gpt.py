@@ -23,7 +23,7 @@ from heedful.layers import (
     feed_forward,
 )
 from heedful.models.checks import check_ids, check_keep, positions_of
-from heedful.models.configurations import GPTConfig
+from heedful.models.configurations import GPTConfig, Seq2SeqConfig
 from heedful.ops import Steps
 from heedful.ops.masks import Mask, Padding, Window
 from heedful.ops.positions import rotary, sinusoidal
@@ -63,7 +63,7 @@ class GPT(nn.Module):
             ShortConvolution(config.width, config.convolution) if config.convolution else None
         )
         self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
-        self.norm = _norm(config) if config.norm_order == "pre" else nn.Identity()
+        self.norm = new_norm(config) if config.norm_order == "pre" else nn.Identity()
         self.head = nn.Linear(config.width, config.vocabulary, bias=config.logit_bias)
         if config.tied:
             self.head.weight = self.tokens.weight
@@ -93,20 +93,10 @@ class GPT(nn.Module):
         self, ids: Tensor, *, keep: Tensor | None = None, cache: KeyValueCache | None = None
     ) -> tuple[Tensor, ...]:
         """Compute hidden states only; generation needs no logits but those of the last token."""
-        start = cache.length if cache is not None else 0
-        check_ids(ids, self.config.vocabulary, self.config.context_length, start=start)
-        if keep is not None:
-            check_keep(keep, ids, start=start)
-        x, angles = self._embed(ids, positions_of(ids, start, keep), keep, cache)
-        states, mask = [x], self.mask(keep)
+        x, attending = self._embed(ids, keep, cache)
+        states = [x]
         for i, block in enumerate(self.blocks):
-            x = block(
-                x,
-                mask=mask,
-                causal=True,
-                rotary=angles,
-                cache=cache[i] if cache is not None else None,
-            )
+            x = block(x, **attending, cache=cache[i] if cache is not None else None)
             states.append(x)
         states[-1] = self.norm(x)
         return tuple(states)
@@ -116,9 +106,7 @@ class GPT(nn.Module):
 
         A layer is computed when the iterator reaches it, so later layers take no memory yet.
         """
-        check_ids(ids, self.config.vocabulary, self.config.context_length)
-        x, angles = self._embed(ids, slice(0, ids.shape[1]))
-        attending: dict[str, Any] = {"mask": self.mask(), "causal": True, "rotary": angles}
+        x, attending = self._embed(ids)
         for block in cast("list[PreNormBlock]", self.blocks):
             yield block.attend.steps(block.attention_input(x), **attending)
             x = block(x, **attending)
@@ -149,19 +137,21 @@ class GPT(nn.Module):
         )
 
     def _embed(
-        self,
-        ids: Tensor,
-        positions: slice | Tensor,
-        keep: Tensor | None = None,
-        cache: KeyValueCache | None = None,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+        self, ids: Tensor, keep: Tensor | None = None, cache: KeyValueCache | None = None
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Return the input of the first block, and the arguments of attention in every block."""
+        start = cache.length if cache is not None else 0
+        check_ids(ids, self.config.vocabulary, self.config.context_length, start=start)
+        check_keep(keep, ids, start=start)
+        positions = positions_of(ids, start, keep)
         x = self.tokens(ids) if self.convolution is None else self._convolved(ids, keep, cache)
+        attending: dict[str, Any] = {"mask": self.mask(keep), "causal": True}
         if self.config.positions != "rotary":
-            return self.dropout(x + self.positions[positions].to(x.dtype)), None
+            return self.dropout(x + self.positions[positions].to(x.dtype)), attending
         cosines, sines = self.cosines[positions], self.sines[positions]
         if cosines.ndim == 3:  # one row per sequence, for all heads
             cosines, sines = cosines[:, None], sines[:, None]
-        return self.dropout(x), (cosines, sines)
+        return self.dropout(x), attending | {"rotary": (cosines, sines)}
 
     def _convolved(self, ids: Tensor, keep: Tensor | None, cache: KeyValueCache | None) -> Tensor:
         """Return the convolution of token embeddings; previous ids come from the cache."""
@@ -220,7 +210,8 @@ def loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
     return F.cross_entropy(flat, targets.flatten(), label_smoothing=smoothing)
 
 
-def _norm(config: GPTConfig) -> nn.Module:
+def new_norm(config: GPTConfig | Seq2SeqConfig) -> nn.Module:
+    """Return a norm of the kind that the configuration selects."""
     return NORMS[config.norm](config.width, eps=config.norm_epsilon)
 
 
@@ -242,4 +233,4 @@ def _block(config: GPTConfig) -> PreNormBlock:
         config.activation,
         config.bias if config.feed_bias is None else config.feed_bias,
     )
-    return BLOCKS[config.norm_order](attend, feed, lambda: _norm(config), config.dropout)
+    return BLOCKS[config.norm_order](attend, feed, lambda: new_norm(config), config.dropout)

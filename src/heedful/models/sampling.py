@@ -60,17 +60,15 @@ class Sampling(Configuration):
         return nucleus(probabilities, self.top_p) if self.top_p < 1 else probabilities
 
     def _scores(self, logits: Tensor, previous_ids: Tensor) -> Tensor:
+        """Check the logits, and apply the repetition penalty; a repeated id counts once."""
         from heedful.models.checks import check_logits
 
-        return apply_repetition_penalty(check_logits(logits), previous_ids, self.repetition_penalty)
-
-
-def apply_repetition_penalty(logits: Tensor, previous_ids: Tensor, penalty: float) -> Tensor:
-    """Apply a repetition penalty to the logits (B, V) of ids (B, N); a repeated id counts once."""
-    if penalty == 1:
-        return logits
-    scores = logits.gather(-1, previous_ids)
-    return logits.scatter(-1, previous_ids, (scores / penalty).where(scores > 0, scores * penalty))
+        logits, penalty = check_logits(logits), self.repetition_penalty
+        if penalty == 1:
+            return logits
+        scores = logits.gather(-1, previous_ids)
+        lowered = (scores / penalty).where(scores > 0, scores * penalty)
+        return logits.scatter(-1, previous_ids, lowered)
 
 
 def nucleus(probabilities: Tensor, top_p: float) -> Tensor:

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from heedful.layers import (
     BLOCKS,
     DECODER_BLOCKS,
-    NORMS,
     CrossAttention,
     KeyValueCache,
     MultiHeadAttention,
@@ -22,6 +21,7 @@ from heedful.layers import (
 )
 from heedful.models.checks import check_ids, check_keep, positions_of
 from heedful.models.configurations import Seq2SeqConfig
+from heedful.models.gpt import new_norm
 from heedful.ops.masks import Padding
 from heedful.ops.positions import sinusoidal
 
@@ -78,8 +78,8 @@ class Seq2Seq(nn.Module):
         self.encoder = nn.ModuleList(_block(config) for _ in range(config.layers))
         self.decoder = nn.ModuleList(_block(config, crosses=True) for _ in range(decoder_layers))
         is_pre = config.norm_order == "pre"
-        self.encoder_norm = _norm(config) if is_pre else nn.Identity()
-        self.decoder_norm = _norm(config) if is_pre else nn.Identity()
+        self.encoder_norm = new_norm(config) if is_pre else nn.Identity()
+        self.decoder_norm = new_norm(config) if is_pre else nn.Identity()
         self.head = nn.Linear(width, rows, bias=False)
         if config.tied:
             self.head.weight = self.target_tokens.weight
@@ -184,8 +184,7 @@ class Seq2Seq(nn.Module):
     ) -> tuple[Tensor, Padding | None]:
         """Return scaled embeddings plus positions (the paper's section 3.4), and a padding mask."""
         check_ids(ids, self.config.vocabulary, self.config.context_length, start=start, name=name)
-        if keep is not None:
-            check_keep(keep, ids, start=start, name=f"{name}_keep")
+        check_keep(keep, ids, start=start, name=f"{name}_keep")
         x = math.sqrt(self.config.width) * table(ids)
         x = self.dropout(x + self.positions[positions_of(ids, start, keep)].to(x.dtype))
         return x, None if keep is None else Padding(keep)
@@ -202,10 +201,6 @@ class Seq2Seq(nn.Module):
                 parameter.zero_()
 
 
-def _norm(config: Seq2SeqConfig) -> nn.Module:
-    return NORMS[config.norm](config.width, eps=config.norm_epsilon)
-
-
 def _block(config: Seq2SeqConfig, crosses: bool = False) -> nn.Module:
     """Return a block of the encoder, or with `crosses` of the decoder."""
     width, heads, dropout = config.width, config.heads, config.dropout
@@ -213,5 +208,5 @@ def _block(config: Seq2SeqConfig, crosses: bool = False) -> nn.Module:
     attend = MultiHeadAttention(width, heads, bias=True, dropout=dropout)
     feed = feed_forward(width, config.hidden or 4 * width, config.activation, bias=True)
     if cross is None:
-        return BLOCKS[config.norm_order](attend, feed, lambda: _norm(config), dropout)
-    return DECODER_BLOCKS[config.norm_order](attend, cross, feed, lambda: _norm(config), dropout)
+        return BLOCKS[config.norm_order](attend, feed, lambda: new_norm(config), dropout)
+    return DECODER_BLOCKS[config.norm_order](attend, cross, feed, lambda: new_norm(config), dropout)

@@ -104,10 +104,7 @@ def pooled(
     check_region(reduce, queries, keys)
     inputs = inputs.upcast()
     H, N, M = inputs.shape
-    rows, columns = (
-        Cells(axis[part], size)
-        for axis, part, size in ((range(N), queries, cell[0]), (range(M), keys, cell[1]))
-    )
+    rows, columns = Cells(range(N)[queries], cell[0]), Cells(range(M)[keys], cell[1])
     cells = inputs.query.new_zeros(H, len(rows.lengths), len(columns.lengths))
     pool, join = (torch.sum, torch.add) if reduce == "mean" else (torch.amax, torch.maximum)
     with no_autocast(inputs.query):

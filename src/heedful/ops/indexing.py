@@ -72,6 +72,13 @@ def of_heads(table: Tensor, heads: Index) -> Tensor:
     return table if table.ndim < 3 or table.shape[-3] == 1 else table[..., heads, :, :]
 
 
+def crop_table(table: Tensor, rows: Tensor | slice, columns: Tensor | slice = ALL) -> Tensor:
+    """Select queries and keys of a table that broadcasts to (..., N, M), where it has them."""
+    table = torch.atleast_2d(table)
+    table = table if table.shape[-2] == 1 else table[..., rows, :]
+    return table if table.shape[-1] == 1 else table[..., columns]
+
+
 def check_broadcast(name: str, table: Tensor, shape: Shape) -> None:
     """Raise `ArgumentError` unless the table broadcasts to the scores' shape (..., N, M)."""
     fits = table.ndim <= len(shape) and all(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.indexing import ALL, of_heads
+from heedful.ops.indexing import ALL, crop_table, of_heads
 from heedful.ops.mask_base import parts_of
 from heedful.ops.masks import Causal, Mask, Window
 
@@ -80,12 +80,8 @@ class AttentionInputs(NamedTuple):
 
     def on(self, device: torch.device) -> AttentionInputs:
         """Move the tensors to a device, except the mask: its crops can be built on any device."""
-        return self._replace(
-            query=self.query.to(device),
-            key=self.key.to(device),
-            bias=None if self.bias is None else self.bias.to(device),
-            sinks=None if self.sinks is None else self.sinks.to(device),
-        )
+        parts = (part.to(device) if isinstance(part, Tensor) else part for part in self)
+        return AttentionInputs._make(parts)
 
     def of_heads(self, heads: slice | Tensor) -> AttentionInputs:
         """Select query heads, by a slice or indices; repeat key heads that several of them use."""
@@ -135,7 +131,7 @@ def scores(
     if inputs.softcap is not None:
         out = out.div_(inputs.softcap).tanh_().mul_(inputs.softcap)
     if inputs.bias is not None:
-        bias = rows_of(inputs.bias, rows)
+        bias = crop_table(inputs.bias, rows)
         out += bias if bias.shape[-1] == 1 else _select(bias, columns, -1)
         out.clamp_(min=MASKED_SCORE)  # −inf in the bias masks a pair
     if inputs.mask is not None:  # torch.where is faster than masked_fill_
@@ -176,9 +172,3 @@ def add_sink(weights: Tensor, total: Tensor, sinks: Tensor) -> Tensor:
 def sinks_of(sinks: Tensor, rows: Tensor | slice) -> Tensor:
     """Select the sinks of some queries, (H, 1 or n)."""
     return sinks[:, None] if sinks.ndim == 1 else sinks[:, rows]
-
-
-def rows_of(bias: Tensor, rows: Tensor | slice) -> Tensor:
-    """Select the bias of some queries, (…, n or 1, M or 1)."""
-    bias = torch.atleast_2d(bias)
-    return bias if bias.shape[-2] == 1 else bias[..., rows, :]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,21 +88,16 @@ class Mask(ABC):
             ArgumentError: an index outside N or M, or a mask that does not fit the shape.
         """
         self.check(shape)
-        device = device or self.device
-        query = indices(queries, shape[-2], "query").to(device)
-        key = indices(keys, shape[-1], "key").to(device)
-        return self._between(query, key, shape)
+        rows, columns = indices(queries, shape[-2], "query"), indices(keys, shape[-1], "key")
+        return self.between(shape, rows, columns, device or self.device)
 
     def between(
-        self, shape: Shape, rows: Tensor, columns: Tensor | None, device: torch.device
+        self, shape: Shape, rows: Tensor, columns: Tensor | None, device: torch.device | str | None
     ) -> Bool[Tensor, "*lead n m"]:
         """Build a crop from unchecked, non-negative indices; `columns` None stands for all keys."""
         key = torch.arange(shape[-1], device=device) if columns is None else columns.to(device)
-        return self._between(rows.to(device), key, shape)
-
-    def _between(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
-        allowed = self.allowed(query[:, None], key[None, :], shape)
-        return allowed.expand(*allowed.shape[:-2], len(query), len(key))
+        allowed = self.allowed(rows.to(device)[:, None], key[None, :], shape)
+        return allowed.expand(*allowed.shape[:-2], len(rows), len(key))
 
     def __and__(self, other: Mask) -> Mask:
         if not isinstance(other, Mask):
@@ -151,15 +145,7 @@ class Combined(Mask):
 
     def of_heads(self, heads: Index) -> Mask:
         """Select heads of each part."""
-        return with_fields(self, parts=tuple(part.of_heads(heads) for part in self.parts))
-
-
-def with_fields(mask: Mask, **fields: object) -> Mask:
-    """Copy a mask with other fields, without calling `__init__`."""
-    result = copy(mask)
-    for name, value in fields.items():
-        object.__setattr__(result, name, value)  # masks are frozen
-    return result
+        return Combined(tuple(part.of_heads(heads) for part in self.parts))
 
 
 def parts_of(mask: Mask | None) -> tuple[Mask, ...]:

@@ -34,7 +34,7 @@ from heedful.ops.indexing import (
     intersection,
     of_heads,
 )
-from heedful.ops.mask_base import Combined, Mask, with_fields
+from heedful.ops.mask_base import Combined, Mask
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,7 @@ class Causal(Mask):
 
     def span(self, queries: range, shape: Shape) -> range:
         """Return the keys up to the position of the last query."""
-        last = queries[-1] + _offset(self.offset, shape)
-        return range(max(0, min(shape[-1], last + 1)))
+        return _within(0, queries[-1] + _offset(self.offset, shape) + 1, shape)
 
     def common_span(self, queries: range, shape: Shape) -> range:
         """Return the keys up to the position of the first query."""
@@ -90,16 +89,24 @@ class Window(Mask):
     def span(self, queries: range, shape: Shape) -> range:
         """Return keys from the start of the first query's window to the end of the last one's."""
         offset = _offset(self.offset, shape)
-        first = min(shape[-1], max(0, queries[0] + offset - self.size + 1))
-        return range(first, max(first, min(shape[-1], queries[-1] + offset + self.size)))
+        return _within(queries[0] + offset - self.size + 1, queries[-1] + offset + self.size, shape)
 
     def common_span(self, queries: range, shape: Shape) -> range:
         """Return the keys in the windows of both the first and the last query."""
         return intersection(self.span(queries[:1], shape), self.span(queries[-1:], shape))
 
 
+class OfTensors:
+    """A mask that has tensors as fields, all on one device."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the mask."""
+        return next(field.device for field in vars(self).values() if isinstance(field, Tensor))
+
+
 @dataclass(frozen=True, eq=False)
-class Padding(Mask):
+class Padding(OfTensors, Mask):  # type: ignore[misc]
     """Queries may attend to real tokens, not to padding.
 
     Args:
@@ -134,11 +141,6 @@ class Padding(Mask):
         position = torch.arange(total)[None, :]
         return cls(position < length if side == "right" else position >= total - length)
 
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """The device of the mask."""
-        return self.keep.device
-
     def check(self, shape: Shape) -> None:
         """Check that `keep` has an entry for each key: in one row, or in a row per sequence."""
         keep = tuple(self.keep.shape)
@@ -162,7 +164,7 @@ class Padding(Mask):
 
 
 @dataclass(frozen=True, eq=False)
-class KeyRanges(Mask):
+class KeyRanges(OfTensors, Mask):  # type: ignore[misc]
     """Query n may attend to keys first[n] ≤ m < end[n].
 
     Uses: a sequence of several documents, each of which attends only to itself; a prefix with
@@ -199,11 +201,6 @@ class KeyRanges(Mask):
         end = length.cumsum(0)
         return cls((end - length).repeat_interleave(length), end.repeat_interleave(length))
 
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """The device of the mask."""
-        return self.first.device
-
     def check(self, shape: Shape) -> None:
         """Check that there is a range for each query."""
         if len(self.first) != shape[-2]:
@@ -238,7 +235,7 @@ class KeyRanges(Mask):
 
 
 @dataclass(frozen=True, eq=False)
-class Dense(Mask):
+class Dense(OfTensors, Mask):  # type: ignore[misc]
     """A boolean tensor or NumPy array that broadcasts to (..., N, M), True = may attend."""
 
     table: Tensor
@@ -246,14 +243,9 @@ class Dense(Mask):
     def __post_init__(self) -> None:
         object.__setattr__(self, "table", as_boolean("Dense", self.table))
 
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """The device of the mask."""
-        return self.table.device
-
     def of_heads(self, heads: Index) -> Mask:
         """Select heads, if the table has an axis for them."""
-        return with_fields(self, table=of_heads(self.table, heads))
+        return Dense(of_heads(self.table, heads))
 
     def check(self, shape: Shape) -> None:
         """Check that the table broadcasts."""
@@ -268,7 +260,7 @@ class Dense(Mask):
 
 
 @dataclass(frozen=True, eq=False)
-class Packed(Mask):
+class Packed(OfTensors, Mask):  # type: ignore[misc]
     """A boolean table stored as bits, in an eighth of the memory; `Packed.of(table)` packs it.
 
     >>> table = torch.tensor([[True, False, True], [True, True, True]])
@@ -288,14 +280,9 @@ class Packed(Mask):
         powers = 2 ** torch.arange(8, dtype=torch.uint8, device=table.device)
         return cls((octets * powers).sum(dim=-1, dtype=torch.uint8), M)
 
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """The device of the bits."""
-        return self.bits.device
-
     def of_heads(self, heads: Index) -> Mask:
         """Select heads, if the table has an axis for them."""
-        return with_fields(self, bits=of_heads(self.bits, heads))
+        return Packed(of_heads(self.bits, heads), self.keys)
 
     def check(self, shape: Shape) -> None:
         """Check that the table broadcasts."""
@@ -326,6 +313,7 @@ def is_built_in(mask: Mask) -> bool:
 
 
 def _within(first: int, end: int, shape: Shape) -> range:
+    """Return the keys from `first` to `end` (exclusive) that exist."""
     first = min(max(first, 0), shape[-1])
     return range(first, max(first, min(end, shape[-1])))
 

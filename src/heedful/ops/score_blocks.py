@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.indexing import as_slice, intersection, of_heads
-from heedful.ops.inputs import MASKED_SCORE, AttentionInputs, rows_of
+from heedful.ops.indexing import as_slice, crop_table, intersection, of_heads
+from heedful.ops.inputs import MASKED_SCORE, AttentionInputs
 
 
 class Allowed(NamedTuple):
@@ -131,8 +131,7 @@ def fill_scores(
     if inputs.softcap is not None:
         scores.div_(inputs.softcap).tanh_().mul_(inputs.softcap)
     if inputs.bias is not None:
-        bias = of_heads(rows_of(inputs.bias, rows), heads)
-        scores += bias if bias.shape[-1] == 1 else bias[..., columns]
+        scores += of_heads(crop_table(inputs.bias, rows, columns), heads)
         scores.clamp_(min=MASKED_SCORE)
     masked = scores.new_full((), MASKED_SCORE)
     for key_slice, table in allowed.parts:  # torch.where is three times as fast as masked_fill_

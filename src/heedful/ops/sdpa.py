@@ -14,7 +14,7 @@ from torch import Tensor
 
 from heedful.ops.arguments import Arguments
 from heedful.ops.definition import upcast
-from heedful.ops.indexing import ALL
+from heedful.ops.indexing import ALL, crop_table
 from heedful.ops.masks import Mask
 
 BLOCK = 512  # queries: smaller blocks skip more masked keys, larger blocks start fewer kernels
@@ -77,7 +77,7 @@ def table(four: Arguments, queries: slice = ALL, keys: slice = ALL) -> Tensor | 
     if four.mask is not None:
         combined = allowed = four.mask.crop(four.shape, queries, keys, four.query.device)
     if four.bias is not None:
-        bias = upcast(_crop(four.bias, queries, keys), four.query)
+        bias = upcast(crop_table(four.bias, queries, keys), four.query)
         combined = bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
     return None if combined is None else four_axes(combined, four.shape[:-2])
 
@@ -103,10 +103,3 @@ def _widen(tensor: Tensor, width: int) -> Tensor:
     """Pad the last axis with zeros, since torch has no fused kernel for unequal widths."""
     missing = width - tensor.shape[-1]
     return F.pad(tensor, (0, missing)) if missing else tensor
-
-
-def _crop(bias: Tensor, queries: slice, keys: slice) -> Tensor:
-    bias = torch.atleast_2d(bias)
-    rows = queries if bias.shape[-2] > 1 else ALL
-    columns = keys if bias.shape[-1] > 1 else ALL
-    return bias[..., rows, columns]

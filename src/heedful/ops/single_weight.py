@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.indexing import check_index
-from heedful.ops.inputs import MASKED_SCORE, AttentionInputs, no_autocast, rows_of, scores, sinks_of
+from heedful.ops.indexing import check_index, crop_table
+from heedful.ops.inputs import MASKED_SCORE, AttentionInputs, no_autocast, scores, sinks_of
 from heedful.ops.map_region import whole_rows
 
 
@@ -62,7 +62,7 @@ def one_weight(inputs: AttentionInputs, head: int, query: int, key: int) -> OneW
     for name, index, size in zip(names, indices, inputs.shape, strict=True):
         check_index(name, index, size)
     inputs = inputs.of_heads(slice(head, head + 1)).upcast()
-    row = torch.tensor([query], device="cpu")
+    row, column = (torch.tensor([index], device="cpu") for index in (query, key))
     query_vector, key_vector = inputs.query[0, query], inputs.key[0, key]
     products = query_vector * key_vector
     scaled = float(products.sum()) * inputs.scale
@@ -73,17 +73,10 @@ def one_weight(inputs: AttentionInputs, head: int, query: int, key: int) -> OneW
     with no_autocast(inputs.query):
         all_scores = scores(inputs, row)[0, 0]
     all_scores = all_scores.masked_fill(all_scores <= MASKED_SCORE / 2, -torch.inf)
+    bias = 0.0 if inputs.bias is None else float(crop_table(inputs.bias, row, column))
     sink = None if inputs.sinks is None else float(sinks_of(inputs.sinks, row)[0, 0])
     return OneWeight(
         query_vector, key_vector, products, float(products.sum()), scaled, capped,
-        _bias(inputs, query, key), float(all_scores[key]), float(sums[0, 0]),
+        bias, float(all_scores[key]), float(sums[0, 0]),
         float(weights[0, 0, key]), all_scores, sink,
     )  # fmt: skip
-
-
-def _bias(inputs: AttentionInputs, query: int, key: int) -> float:
-    if inputs.bias is None:
-        return 0.0
-    row = rows_of(inputs.bias, torch.tensor([query], device="cpu"))
-    row = row.reshape(-1, row.shape[-1])[0]
-    return float(row[0 if len(row) == 1 else key])

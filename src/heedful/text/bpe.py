@@ -34,8 +34,9 @@ ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": 
 
 SPACE = "▁"
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-# The decoder's steps, by their names in `tokenizers`; STRIP removes the space that encoding adds
-DECODING = ["Replace", "ByteFallback", "Fuse"]
+# The decoder's steps in `tokenizers`; STRIP removes the space that encoding adds
+SPACES = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
+DECODING = [SPACES, {"type": "ByteFallback"}, {"type": "Fuse"}]
 STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 
 
@@ -44,6 +45,7 @@ class BPETokenizer(LibraryTokenizer):
 
     Any text encodes, and decodes to exactly the same text. A special token in a text, such as
     <|im_start|> in a chat, is recognised, as in transformers; a trained tokenizer has none.
+    `encoding` is the same tokenizer in tiktoken, or None if there is none.
 
     Args:
         library: a byte-level BPE tokenizer of Hugging Face `tokenizers`.
@@ -71,7 +73,7 @@ class BPETokenizer(LibraryTokenizer):
                 remedy="train a tokenizer with `heedful train`",
             )
         super().__init__(library, lambda name: bytes(byte_of[char] for char in name))
-        self._tiktoken = _tiktoken_equivalent(library, self._table)
+        self.encoding = _tiktoken_equivalent(library, self._table)
 
     @classmethod
     def train(cls, pieces: Iterable[str], vocabulary: int) -> BPETokenizer:
@@ -100,16 +102,11 @@ class BPETokenizer(LibraryTokenizer):
         library.train_from_iterator(parts, trainer)
         return cls(library)
 
-    @property
-    def encoding(self) -> tiktoken.Encoding | None:
-        """The same tokenizer in tiktoken, or None if there is none."""
-        return self._tiktoken
-
     def encode_array(self, text: str) -> np.ndarray:
         """Return the ids of a text, (T,) uint32; releases the GIL."""
-        if self._tiktoken is None:
+        if self.encoding is None:
             return super().encode_array(text)
-        return original_ids(self._tiktoken, text)
+        return original_ids(self.encoding, text)
 
 
 class RobertaTokenizer(BPETokenizer):
@@ -225,15 +222,11 @@ def is_sentencepiece(library: tokenizers.Tokenizer) -> bool:
     """Return whether a tokenizer is BPE with all byte tokens and a SentencePiece decoder."""
     from tokenizers.models import BPE
 
-    if not isinstance(library.model, BPE) or not library.model.byte_fallback:
+    has_bytes = isinstance(library.model, BPE) and library.model.byte_fallback
+    if not has_bytes or _decoders(library) not in (DECODING, [*DECODING, STRIP]):
         return False
-    vocabulary, decoders = library.get_vocab(), _decoders(library)
-    kinds = [decoder["type"] for decoder in decoders]
-    decodes = kinds[:3] == DECODING and decoders[3:] in ([], [STRIP])
-    spaces = decodes and decoders[0] | {"type": ""} == {
-        "type": "", "pattern": {"String": SPACE}, "content": " "
-    }  # fmt: skip
-    return spaces and all(f"<0x{byte:02X}>" in vocabulary for byte in range(256))
+    vocabulary = library.get_vocab()
+    return all(f"<0x{byte:02X}>" in vocabulary for byte in range(256))
 
 
 def _decoders(library: tokenizers.Tokenizer) -> list[dict]:

@@ -116,21 +116,19 @@ class LibraryTokenizer(Tokenizer):
         self, text: str, second: str | None, max_tokens: int | None
     ) -> tokenizers.Encoding:
         """Return the encoding of a text or a pair, truncated, with special tokens."""
-        texts = 1 if second is None else 2
+        texts = [valid_unicode(part) for part in (text, second) if part is not None]
         if max_tokens is not None:
             room = max_tokens - self._library.num_special_tokens_to_add(second is not None)
-            if room < texts:
+            if room < len(texts):
                 raise ArgumentError(
                     f"room for {max(room, 0)} tokens beside the special tokens",
-                    expected=f"{texts} or more",
+                    expected=f"{len(texts)} or more",
                     cause="a context that is too short for a text with its special tokens",
                 )
             self._library.enable_truncation(max_tokens)
         try:
-            pair = None if second is None else valid_unicode(second)
-            texts_ = valid_unicode(text) if pair is None else (valid_unicode(text), pair)
             with encoding_errors():
-                return self._library.encode_batch([texts_])[0]
+                return self._library.encode_batch([texts[0] if second is None else texts])[0]
         finally:
             self._library.no_truncation()
 

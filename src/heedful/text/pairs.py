@@ -80,7 +80,7 @@ class Pairs:
 
 
 class PairFile(Pairs):
-    """Memory-mapped pairs, from a file that `prepare_pairs` wrote.
+    """Memory-mapped pairs from a file of `prepare_pairs`: `train` and, at its end, `validation`.
 
     Args:
         path: the `.npy` file.
@@ -101,18 +101,11 @@ class PairFile(Pairs):
                 cause="a file of another run, or a damaged file",
                 remedy="restore it, or train again",
             )
-        super().__init__(self.ids, np.concatenate([[0], ends]))
-        self._split = int(len(self) * (1 - validation))
-
-    @property
-    def train(self) -> Pairs:
-        """The training pairs."""
-        return Pairs(self.ids, self._bounds[: 2 * self._split + 1])
-
-    @property
-    def validation(self) -> Pairs:
-        """The validation pairs, at the end of the file."""
-        return Pairs(self.ids, self._bounds[2 * self._split :])
+        bounds = np.concatenate([[0], ends])
+        super().__init__(self.ids, bounds)
+        split = 2 * int(len(self) * (1 - validation))
+        self.train = Pairs(self.ids, bounds[: split + 1])
+        self.validation = Pairs(self.ids, bounds[split:])
 
 
 def prepare_pairs(

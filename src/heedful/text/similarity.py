@@ -39,8 +39,7 @@ def cosine(
     """
     _check_vectors(a=a, b=b)
     lengths = a.norm(dim=-1) * b.norm(dim=-1)
-    if not bool((lengths > 0).all()):
-        raise _zero_vector_error()
+    _check_lengths(lengths)
     return (a * b).sum(dim=-1) / lengths
 
 
@@ -71,8 +70,7 @@ def nearest(
     """
     _check_vectors(table=table, vector=vector)
     length = vector.norm()
-    if not bool(length > 0):
-        raise _zero_vector_error()
+    _check_lengths(length)
     lengths = table.norm(dim=-1)
     similarities = (table @ vector) / (lengths * length)
     similarities[lengths == 0] = -torch.inf
@@ -99,12 +97,13 @@ def _check_vectors(**tensors: object) -> None:
         raise ArgumentError(f"vectors of {sizes} numbers", expected="equally many numbers")
 
 
-def _zero_vector_error() -> ArgumentError:
-    return ArgumentError(
-        "a vector of zeros",
-        expected="a vector with a direction",
-        cause="a token that was never trained, or an empty row",
-    )
+def _check_lengths(lengths: Tensor) -> None:
+    if not bool((lengths > 0).all()):
+        raise ArgumentError(
+            "a vector of zeros",
+            expected="a vector with a direction",
+            cause="a token that was never trained, or an empty row",
+        )
 
 
 @takes_arrays("a", "b", "c")

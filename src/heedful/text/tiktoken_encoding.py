@@ -44,7 +44,7 @@ class TiktokenTokenizer(Tokenizer):
     def __init__(self, encoding: tiktoken.Encoding, originals: np.ndarray) -> None:
         originals = np.asarray(originals, np.int64)
         super().__init__([_bytes_of(encoding, id) for id in originals.tolist()])
-        self.encoding = encoding
+        self.encoding, self.name = encoding, encoding.name
         self.originals = originals
         self._row_of = np.full(encoding.max_token_value + 1, -1, np.int32)
         self._row_of[originals] = np.arange(len(originals))
@@ -73,11 +73,6 @@ class TiktokenTokenizer(Tokenizer):
     def up_to_largest(cls, encoding: tiktoken.Encoding, used: np.ndarray) -> TiktokenTokenizer:
         """Return a tokenizer with row i for each id i, up to the largest id of a text or a byte."""
         return cls(encoding, np.arange(np.append(used, single_bytes(encoding)).max() + 1))
-
-    @property
-    def name(self) -> str:
-        """The name of the encoding."""
-        return self.encoding.name
 
     def original_id(self, row: int) -> int:
         """Return the encoding's id for a row."""

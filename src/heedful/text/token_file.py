@@ -22,7 +22,7 @@ TAIL = len(MARK) + len("00000000\n")
 
 
 class TokenFile:
-    """The memory-mapped ids of a text, split into training and validation.
+    """The memory-mapped ids of a text, split into `train` and, at its end, `validation`.
 
     Args:
         path: the `.npy` file that `prepare` wrote.
@@ -45,27 +45,18 @@ class TokenFile:
         self.path = Path(path)
         self.ids, self.checksum = _open_ids(self.path)
         share = 1 - validation if 0 <= validation < 1 else 0.0
-        self._split = int(len(self.ids) * share)
-        if not self._split:
+        split = int(len(self.ids) * share)
+        if not split:
             raise ArgumentError(
                 f"a validation share of {validation} of {len(self.ids):,} tokens",
                 expected="a share that leaves at least one token for training",
                 remedy="pass more text, or a smaller share",
             )
+        self.train, self.validation = self.ids[:split], self.ids[split:]
 
     def __len__(self) -> int:
         """The number of ids."""
         return len(self.ids)
-
-    @property
-    def train(self) -> np.ndarray:
-        """The training ids, (T,), a memory map."""
-        return self.ids[: self._split]
-
-    @property
-    def validation(self) -> np.ndarray:
-        """The validation ids, at the end of the text, a memory map."""
-        return self.ids[self._split :]
 
 
 def id_type(size: int) -> np.dtype:

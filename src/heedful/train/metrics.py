@@ -20,7 +20,6 @@ from heedful.files.run_identity import RUN, config_entry, foreign_file
 from heedful.train.run_files import WATCHED
 
 MAX_AVERAGED = 50  # maximum number of steps to average
-INF = float("inf")
 LINE = re.compile(rb'(.*), "crc32": "([0-9a-f]{8})"\}')
 Line = dict[str, Any]
 
@@ -38,7 +37,7 @@ class Progress:
 
     step: int = 0
     evaluated: int = -1
-    best: float = INF
+    best: float = float("inf")
     best_step: int = -1
     waited: int = 0
     watched: int = -1

@@ -180,11 +180,8 @@ class Recipe(NamedTuple):
                 raise ArgumentError(
                     f"unknown section [{section}]", expected=", ".join(self._fields)
                 )
-        return Recipe(
-            self.text.changed(changes.get("text", {})),
-            self.model.changed(changes.get("model", {})),
-            self.train.changed(changes.get("train", {})),
-        )
+        sections = zip(self._fields, self, strict=True)
+        return Recipe._make(part.changed(changes.get(name, {})) for name, part in sections)
 
 
 def read_toml(path: Path) -> dict[str, dict[str, Any]]:

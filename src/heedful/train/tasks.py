@@ -35,30 +35,48 @@ class Windows(NamedTuple):
     targets: Tensor
 
 
-class NextToken:
-    """Prediction of the next token of a text.
+class TextTask:
+    """Base class of tasks on a text; all rows of a batch have equally many targets.
 
     Args:
         train, validation: ids (T,), such as memory maps.
         context_length: N, the length of a window.
 
     Raises:
-        TextError: a split is too short; see `check_length`.
+        TextError: the training split has no more tokens than one context, or the validation split
+            has a single token.
     """
 
     def __init__(self, train: np.ndarray, validation: np.ndarray, context_length: int) -> None:
-        check_length(train, validation, context_length)
+        if len(train) <= context_length:
+            shorter = f", or --context-length {len(train) // 4}" if len(train) >= 4 else ""
+            raise TextError(
+                f"{len(train):,} tokens to train on",
+                expected=f"more than one context of {context_length:,}",
+                cause="the text is too short",
+                remedy=f"give more text{shorter}",
+            )
+        if len(validation) == 1:
+            raise TextError(
+                "1 token to validate on",
+                expected="none, or at least 2",
+                remedy="give more text, or --validation 0",
+            )
         self.train, self.validation, self.context_length = train, validation, context_length
+
+    def target_share(self, batch: int, index: BatchIndex, rows: slice) -> float:
+        """Return the share of the batch's targets that are in the given rows."""
+        return len(range(batch)[rows]) / batch
+
+
+class NextToken(TextTask):
+    """Prediction of the next token of a text; arguments and errors as in `TextTask`."""
 
     def draw(self, batch: int, index: BatchIndex, rows: slice = ALL) -> Windows:
         """Draw windows of the text, (B, N)."""
         N, random = self.context_length, np.random.default_rng(index.key)
         firsts = window_starts(index, batch, len(self.train) - 1, N, random)[rows]
         return _windows(np.asarray(self.train)[firsts[:, None] + np.arange(N + 1)])
-
-    def target_share(self, batch: int, index: BatchIndex, rows: slice) -> float:
-        """Return the share of the batch's targets that are in the given rows: each has as many."""
-        return len(range(batch)[rows]) / batch
 
     def in_order(self, data: np.ndarray, batch: int) -> Iterator[Windows]:
         """Yield windows without overlap; the first tokens of a window have little context."""
@@ -92,7 +110,7 @@ class MaskedTexts(NamedTuple):
     targets: Tensor
 
 
-class MaskedWords:
+class MaskedWords(TextTask):
     """Prediction of masked tokens from the tokens on both sides.
 
     Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1, task 1. Their task 2, next-sentence
@@ -107,7 +125,7 @@ class MaskedWords:
 
     Raises:
         ArgumentError: the context leaves no room for a token between the special tokens.
-        TextError: a split is too short; see `check_length`.
+        TextError: as in `TextTask`.
     """
 
     def __init__(
@@ -124,8 +142,7 @@ class MaskedWords:
                 expected=f"more than {SPECIAL_TOKENS} tokens",
                 cause="[CLS] and [SEP] are put around each piece of a text",
             )
-        check_length(train, validation, context_length)
-        self.train, self.validation, self.context_length = train, validation, context_length
+        super().__init__(train, validation, context_length)
         self.special, self.length = special, context_length - SPECIAL_TOKENS
         self.words = np.setdiff1d(np.arange(vocabulary), list(special.values()))
 
@@ -139,10 +156,6 @@ class MaskedWords:
         firsts = window_starts(index, batch, len(self.train), piece_length, random)
         texts = np.asarray(self.train)[firsts[rows][:, None] + np.arange(length)]
         return self._masked(texts, random.random((batch, 3, length))[rows])
-
-    def target_share(self, batch: int, index: BatchIndex, rows: slice) -> float:
-        """Return the share of the batch's targets that are in the given rows: each has as many."""
-        return len(range(batch)[rows]) / batch
 
     def in_order(self, data: np.ndarray, batch: int) -> Iterator[MaskedTexts]:
         """Yield pieces without overlap; the masks are the same for every batch size."""
@@ -241,8 +254,7 @@ class Translating:
     def in_order(self, data: Pairs, batch: int) -> Iterator[PaddedPairs]:
         """Yield all pairs in order."""
         for start in range(0, len(data), batch):
-            stop = min(start + batch, len(data))
-            yield self._padded([data[i] for i in range(start, stop)])
+            yield self._padded([data[i] for i in range(len(data))[start : start + batch]])
 
     def target_count(self, batch: PaddedPairs) -> int:
         """Count the tokens of the targets, including end tokens."""
@@ -278,25 +290,3 @@ def padded(rows: list[np.ndarray]) -> tuple[Tensor, Tensor]:
     ids = torch.zeros(keep.shape, dtype=torch.int64)
     ids[keep] = torch.from_numpy(np.concatenate(rows).astype(np.int64))
     return ids, keep
-
-
-def check_length(train: np.ndarray, validation: np.ndarray, context_length: int) -> None:
-    """Raise a `TextError` if a split is too short.
-
-    The training split must have more tokens than one context; the validation split must be empty
-    or have two tokens or more.
-    """
-    if len(train) <= context_length:
-        raise TextError(
-            f"{len(train):,} tokens to train on",
-            expected=f"more than one context of {context_length:,}",
-            cause="the text is too short",
-            remedy="give more text"
-            + (f", or --context-length {len(train) // 4}" if len(train) >= 4 else ""),
-        )
-    if len(validation) == 1:
-        raise TextError(
-            "1 token to validate on",
-            expected="none, or at least 2",
-            remedy="give more text, or --validation 0",
-        )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from heedful.errors import ArgumentError
 from heedful.files import make_directory, save_errors
@@ -131,16 +131,12 @@ def scores_over_steps(
     return [line["step"] for line in lines], scores
 
 
-class WatchedText(NamedTuple):
-    """The ids of a watched text, segments (BERT only), and the number of tokens cut off."""
-
-    ids: list[int]
-    segments: list[int] | None
-    left_out: int
-
-
-def watched_text(config: GPTConfig | BertConfig, tokenizer: Tokenizer, text: str) -> WatchedText:
+def watched_text(
+    config: GPTConfig | BertConfig, tokenizer: Tokenizer, text: str
+) -> tuple[list[int], list[int] | None, int]:
     """Tokenize a text, truncated to the model's context.
+
+    Return its ids, segments (BERT only), and the number of tokens cut off.
 
     Raises:
         ArgumentError: the text has fewer than two tokens.
@@ -159,4 +155,4 @@ def watched_text(config: GPTConfig | BertConfig, tokenizer: Tokenizer, text: str
             expected="at least two tokens",
             remedy="pass a longer text to --watch",
         )
-    return WatchedText(ids, segments, length - len(ids))
+    return ids, segments, length - len(ids)

@@ -80,20 +80,16 @@ def names(config: GPTConfig) -> ParameterNames:
 
 def mismatches(config: GPTConfig, kind: str) -> list[str]:
     """Return the settings that GPT-2 lacks, as `name = value`; an empty list for a GPT-2."""
-    differences = [
-        f"{name} = {getattr(config, name)!r}"
-        for name, value in COMMON_SETTINGS.items()
-        if getattr(config, name) != value
-    ]
+    wrong = [name for name, value in COMMON_SETTINGS.items() if getattr(config, name) != value]
     if config.activation not in ACTIVATION_OF.values():
-        differences.append(f"activation = {config.activation!r}")
+        wrong.append("activation")
     if config.kv_heads not in (None, config.heads):
-        differences.append(f"kv_heads = {config.kv_heads}")
+        wrong.append("kv_heads")
     if config.width_of_heads * config.heads != config.width:
-        differences.append(f"head_width = {config.head_width}")
+        wrong.append("head_width")
     if config.feed_bias is False:
-        differences.append("feed_bias = False")
-    return differences
+        wrong.append("feed_bias")
+    return [f"{name} = {getattr(config, name)!r}" for name in wrong]
 
 
 def write_config(config: GPTConfig, kind: str) -> dict[str, Any]:

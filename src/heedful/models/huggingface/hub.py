@@ -66,9 +66,9 @@ def model_directory(
             expected=EXPECTED,
             remedy="check the path, or create a directory with `heedful train --out DIR`",
         )
-    directory = _download(name, revision, (*DESCRIPTIONS, *_weights(SAFE)))
+    directory = _download(name, revision, SAFE)
     if allow_pickle and not any(directory.glob("*.safetensors")):
-        directory = _download(name, revision, (*DESCRIPTIONS, *_weights(PICKLED)))
+        directory = _download(name, revision, PICKLED)
     return directory
 
 
@@ -78,19 +78,16 @@ def _models_in(folder: Path) -> str:
     return ", ".join(map(str, itertools.islice(paths, 10)))
 
 
-def _weights(name: str) -> tuple[str, ...]:
-    """Return file patterns for the weights: one file, or shards with their index."""
-    stem, _, suffix = name.partition(".")
-    return name, f"{stem}-*.{suffix}", f"{name}.index.json"
-
-
-def _download(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
+def _download(name: str, revision: str | None, weights: str) -> Path:
+    """Download a model with its weights: one file, or shards with their index."""
     from huggingface_hub import constants, errors, snapshot_download
 
+    stem, _, suffix = weights.partition(".")
+    patterns = [*DESCRIPTIONS, weights, f"{stem}-*.{suffix}", f"{weights}.index.json"]
     models = _models_in(Path(name).parent) if "/" in name else ""
     local = f"one of {models}, or a hub name" if models else None
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except errors.LocalEntryNotFoundError as error:  # a subclass of the errors below
         raise RunError(
             f"no directory {name!r} here, and no network to download a model of this name from the "
