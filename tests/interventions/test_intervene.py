@@ -345,10 +345,10 @@ def test_wrong_models_and_runs():
             model(X, MASK)
 
 
-def test_a_change_that_differs_from_its_definition_is_refuted():
-    model = gpt()
+@pytest.mark.parametrize("factor", [2.001, float("nan")])
+def test_a_change_that_differs_from_its_definition_is_refuted(factor):
     wrong = Change("wrong", (1,), lambda call, rows: call.before[:, :, rows] * 2,
-                   lambda call: call.before * 2.001)  # fmt: skip
+                   lambda call: call.before * factor)  # fmt: skip
     with pytest.warns(UserWarning, match="wrong in blocks.1.attend differs from its definition"):
-        changed = run(model, {"blocks.1": wrong}, torch.tensor([[1, 2, 3]]))
+        changed = run(gpt(), {"blocks.1": wrong}, torch.tensor([[1, 2, 3]]))
     assert changed.report()[0].proof == "refuted"
