@@ -40,9 +40,7 @@ def inputs(opened, text):
 
 def test_numbers_are_those_of_the_library(night, opened, cli):
     groups = {"all": ["0.*", "1.*"], "edge": ["1.0@-1:0-2"]}
-    words = [
-        word for name, parts in groups.items() for word in ("--groups", f"{name}={','.join(parts)}")
-    ]
+    words = [f"--groups={name}={','.join(parts)}" for name, parts in groups.items()]
     printed = data(cli("ablate", night, TEXT, *words, "--json"))
     expected = heedful.ablate(opened.model, [inputs(opened, TEXT)], groups=groups)
     assert {name: printed.pop(name) for name in expected} == expected
@@ -202,6 +200,7 @@ def test_wrong_inputs_are_one_line(night, folder, cli, tmp_path):
         ([], "give TEXT, or one of"),
         ([TEXT, "--groups", "a=0.0", "--groups", "a=0.1"], "a different NAME"),
         ([TEXT, "--include", "*"], "--include"),
+        (["--pairs", "a.csv", "--context-length", "9"], "no effect on --pairs"),
         ([TEXT, "--metric", "logit-difference"], "--tokens"),
         ([TEXT, "--tokens", "a", "b"], "--tokens"),
         ([TEXT, "--kind", "noise"], "noise"),

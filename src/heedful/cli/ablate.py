@@ -97,6 +97,8 @@ def ablate(
         raise click.UsageError("give TEXT, or one of --file, --texts and --pairs.")
     if not texts:
         refuse("needs --texts.", include=include)
+    if pairs:
+        refuse("has no effect on --pairs.", context_length=context_length)
     if bool(tokens or (pairs and metric == DIFFERENCE)) != (metric == DIFFERENCE):
         raise click.UsageError(f"--metric {DIFFERENCE} and --tokens (or --pairs) go together.")
     named = {group.partition("=")[0]: group.partition("=")[2].split(",") for group in groups}
