@@ -22,9 +22,9 @@ import click
 from heedful.cli import survey
 from heedful.cli.input_texts import file_option, note, notices, read_text
 from heedful.cli.options import json_option, opening_options, refuse
-from heedful.cli.output_paths import check_folder
+from heedful.cli.output_paths import check_file, check_picture
 from heedful.errors import ArgumentError, HeedfulError, TextError
-from heedful.files import check_free, write_json
+from heedful.files import write_json
 
 if TYPE_CHECKING:
     from heedful.interventions.ablation import Ablation, Effect
@@ -97,8 +97,7 @@ def ablate(
         raise click.UsageError("give TEXT, or one of --file, --texts and --pairs.")
     if not texts:
         refuse("needs --texts.", include=include)
-    if pairs:
-        refuse("has no effect on --pairs.", context_length=context_length)
+    refuse("has no effect on --pairs.", context_length=pairs and context_length)
     if bool(tokens or (pairs and metric == DIFFERENCE)) != (metric == DIFFERENCE):
         raise click.UsageError(f"--metric {DIFFERENCE} and --tokens (or --pairs) go together.")
     named = {group.partition("=")[0]: group.partition("=")[2].split(",") for group in groups}
@@ -114,9 +113,9 @@ def ablate(
         selection.check()
         if out is not None and out.suffix != ".json":
             raise ArgumentError(f"--out {out}", expected="a file that ends in .json")
-        for path in (out, out.with_suffix(".png")) if out is not None else ():
-            check_free(path, overwrite)
-            check_folder(path)
+        if out is not None:
+            check_file(out, overwrite)
+            check_picture(out.with_suffix(".png"), overwrite)
 
     opened = survey.open_shared(model, opening, processes, check)
     from heedful.interventions.ablation import Ablation, Context
@@ -278,16 +277,19 @@ def _effects(
             if fields[0] != key:
                 raise _other_results(part)
             effects += [(*fields[1:],)] if fields[1:] else []
+    stored: dict[int, dict[str, float]] = {}
+    for context, item, value, _ in effects:
+        stored.setdefault(context, {})[item] = value
     processes.barrier()  # all have read the files
     numbers = range(processes.rank, len(ablation.contexts), processes.size)
     path = os.devnull if out is None else f"{out}.{processes.rank}.part"
     with progress_bar("running", processes.is_first) as report, open(path, "a") as file:
         for i, number in enumerate(numbers):
-            done = {item for context, item, *_ in effects if context == number}
-            stored = [value for *where, value, _ in effects if where == [number, "plain"]]
+            done = stored.get(number, {})
             for j, effect in enumerate(ablation.effects(number, done)):
-                is_plain = effect[1] == "plain" and stored
-                if is_plain and not math.isclose(effect[2], stored[0], rel_tol=1e-4, abs_tol=1e-6):
+                _, item, value, _ = effect
+                is_same = math.isclose(value, done.get(item, value), rel_tol=1e-4, abs_tol=1e-6)
+                if item == "plain" and not is_same:
                     raise _other_results(path)
                 effects.append(effect)
                 file.write(f"\n{json.dumps([key, *effect])}")

@@ -10,7 +10,7 @@ import click
 
 from heedful.cli.input_texts import cut_option, file_option, notices, read_text, second_option
 from heedful.cli.options import check_model, json_option, opening_options, refuse
-from heedful.cli.output_paths import SUFFIXES, check_page
+from heedful.cli.output_paths import SUFFIXES, check_file
 from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def explain(
         refuse("needs --model.", cut=cut, **model_options, revision=opening["revision"])
     if html is not None:
         refuse("cannot be combined with --html.", query=query, pictures=pictures, json=as_json)
-        check_page(html, overwrite)
+        check_file(html, overwrite)
     if every or as_json or html is not None:
         refuse("cannot be combined with --all, --json or --html, which have all steps.", step=step)
     if text is file is model is None and html is not None:

@@ -30,7 +30,7 @@ from heedful.cli.input_texts import (
     verify_option,
 )
 from heedful.cli.options import check_model, heads_option, layers_option, opening_options, refuse
-from heedful.cli.output_paths import check_page
+from heedful.cli.output_paths import check_file
 from heedful.cli.segments_option import (
     SegmentsOption,
     check_usage,
@@ -130,7 +130,7 @@ def look(
     if html is None:
         refuse("needs --html.", limit=limit, overwrite=overwrite)
     else:
-        check_page(html, overwrite)
+        check_file(html, overwrite)
     inputs: dict[str, Any] = {"file": file, "second": second, "image": image, "cut": cut}
     selection: dict[str, Any] = {"layers": layers, "heads": heads}
     reason = "cannot be combined with --generate."

@@ -20,10 +20,10 @@ def check_folder(path: Path) -> None:
         return
 
 
-def check_page(path: Path, overwrite: bool) -> None:
-    """Raise `SaveError` if no page can be written to the path."""
+def check_file(path: Path, overwrite: bool) -> None:
+    """Raise `SaveError` if no file can be written to the path."""
     if path.is_dir():
-        raise SaveError(f"{path} is a folder", expected="the name of a file, such as page.html")
+        raise SaveError(f"{path} is a folder", expected="the name of a file")
     check_free(path, overwrite)
     check_folder(path)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from heedful.recording import Recording, Sequence
 
-
 Result = TypeVar("Result")
 
 

@@ -92,8 +92,7 @@ def _print_left_out(result: Survey) -> None:
     for text in result.left_out[:MOST_LISTED]:
         note(f"left out: {text}")
     if len(result.left_out) > MOST_LISTED:
-        count = len(result.left_out) - MOST_LISTED
-        click.echo(f"left out: {count:,} more; --json lists all", err=True)
+        note(f"left out: {len(result.left_out) - MOST_LISTED:,} more; --json lists all")
 
 
 def summary_line(result: Survey) -> str:

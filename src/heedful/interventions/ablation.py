@@ -270,7 +270,7 @@ class Ablation:
         results = {item: self._mean(deltas) for item, deltas in values.items()}
 
         def measured(item: str) -> dict[str, Any]:
-            return dict(zip(("delta", "error"), results.get(item, (None, None)), strict=True))
+            return results.get(item, {"delta": None, "error": None})
 
         heads: list[dict[str, Any]] = [
             place | measured(item) | {n: measured(f"{n} {item}")["delta"] for n in ESTIMATES}
@@ -283,12 +283,12 @@ class Ablation:
             groups.append({"name": name} | measured(f"group {name}") | {"sum": total})
         pairs = [(head["delta"], head["first_order"]) for head in heads]
         return {
-            "contexts": len(self.contexts), "plain": results["plain"][0], "heads": heads,
+            "contexts": len(self.contexts), "plain": results["plain"]["delta"], "heads": heads,
             "groups": groups, "proofs": dict(Counter(filter(None, proofs.values()))),
             "correlation": rank_correlation([pair for pair in pairs if None not in pair]),
         }  # fmt: skip
 
-    def _mean(self, deltas: dict[int, float]) -> tuple[float, float | None]:
+    def _mean(self, deltas: dict[int, float]) -> dict[str, float | None]:
         """Return the mean over contexts, and its standard error with texts as clusters."""
         sums: dict[int, Any] = defaultdict(lambda: torch.zeros(2, dtype=torch.float64))
         for number, delta in deltas.items():
@@ -296,8 +296,8 @@ class Ablation:
             sums[text] += torch.tensor([weight, weight * delta], dtype=torch.float64)
         weights, totals = torch.stack([*sums.values()]).T
         mean, T = totals.sum() / weights.sum(), len(sums)
-        squares = (totals - weights * mean).square().sum() * T / (T - 1) if T > 1 else None
-        return float(mean), None if squares is None else float(squares.sqrt() / weights.sum())
+        variance = ((totals - weights * mean) / weights.sum()).square().sum() * T / max(1, T - 1)
+        return {"delta": float(mean), "error": None if T == 1 else math.sqrt(variance)}
 
 
 def checked(context: Context, common: Any) -> Context:

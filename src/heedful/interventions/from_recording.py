@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heedful.configuration import nearest
 from heedful.errors import ArgumentError, RunError
-from heedful.interventions.head_call import HeadCall, attend, by_definition
+from heedful.interventions.head_call import CHANGED, HeadCall, attend, by_definition
 from heedful.ops.definition import per_query_head
 from heedful.recording import Recording
 from heedful.recording.capture import Capture
@@ -96,7 +96,7 @@ def _captures_of(recording: Recording, name: str) -> list[Capture]:
         raise ArgumentError(f"no call of {name} in the recording", expected=nearest(name, names))
     for capture in captures:
         proof = proof_of(capture.check, next(iter(capture.refutations.values()), ""))
-        if proof.word == "refuted" or "changed by heedful.intervene" in proof.why:
+        if proof.word == "refuted" or CHANGED in proof.why:
             raise RunError(f"the recorded call of {name} is {proof.word}: {proof.why}")
     return captures
 

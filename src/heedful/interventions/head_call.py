@@ -20,6 +20,7 @@ from heedful.ops.indexing import crop_table
 from heedful.ops.masks import Dense, Mask
 from heedful.recorder.observed_call import Observed
 
+CHANGED = "changed by heedful.intervene"  # a recorder's note on a changed call begins so
 BLOCK = 512  # rows whose masks, or whose weights, are built at once
 
 
@@ -142,9 +143,8 @@ def weights(call: HeadCall) -> Tensor:
 
     The steps: query · key → scale → cap → bias → mask → sinks → softmax.
     """
-    dtype = torch.promote_types(
-        call.query.dtype, torch.promote_types(call.key.dtype, torch.float32)
-    )
+    dtype = torch.promote_types(call.query.dtype, call.key.dtype)
+    dtype = torch.promote_types(dtype, torch.float32)
     query, key = call.query.to(dtype), call.key.to(dtype)
     scores = (query * call.scale) @ per_query_head(key, call.shape[1] // key.shape[1]).mT
     if call.softcap is not None:

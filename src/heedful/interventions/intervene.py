@@ -18,7 +18,7 @@ from heedful.interventions import doors
 from heedful.interventions.base import Change, check_positions, within
 from heedful.interventions.certificate import ChangeReport, Report
 from heedful.interventions.change import EXPECTED, as_change
-from heedful.interventions.head_call import BLOCK, HeadCall, attend
+from heedful.interventions.head_call import BLOCK, CHANGED, HeadCall, attend
 from heedful.interventions.names import Key, keys_of
 from heedful.ops import dispatch
 from heedful.ops.inputs import no_autocast
@@ -105,7 +105,7 @@ class Intervention:
         if not running.is_active or dispatch.is_running():
             return ""
         changes = [c.text for key in self._keys if key.fits(running.name) for c in key.changes]
-        return f"changed by heedful.intervene: {', '.join(changes)}" if changes else ""
+        return f"{CHANGED}: {', '.join(changes)}" if changes else ""
 
     def apply(self, build: Callable[[], Observed], run: Callable[[], Tensor]) -> tuple[Tensor, str]:
         """Return the output (B, H, N, v) that the model is to use for a call, and a note ("" if the

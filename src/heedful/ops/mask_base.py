@@ -22,7 +22,11 @@ class Mask(ABC):
     inherit from `Mask` directly, since an inherited `span` could be wrong. `&` combines masks.
     """
 
-    device: torch.device | None = None
+    @property
+    def device(self) -> torch.device | None:
+        """The device of the mask's tensors, all on one; None if the mask has no tensor."""
+        tensors = (field for field in vars(self).values() if isinstance(field, Tensor))
+        return next((tensor.device for tensor in tensors), None)
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -119,7 +123,7 @@ class Combined(Mask):
         object.__setattr__(self, "parts", parts)
 
     @property
-    def device(self) -> torch.device | None:  # type: ignore[override]
+    def device(self) -> torch.device | None:
         """The device of the first part that has tensors."""
         return next((part.device for part in self.parts if part.device is not None), None)
 

@@ -96,17 +96,8 @@ class Window(Mask):
         return intersection(self.span(queries[:1], shape), self.span(queries[-1:], shape))
 
 
-class OfTensors:
-    """A mask that has tensors as fields, all on one device."""
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the mask."""
-        return next(field.device for field in vars(self).values() if isinstance(field, Tensor))
-
-
 @dataclass(frozen=True, eq=False)
-class Padding(OfTensors, Mask):  # type: ignore[misc]
+class Padding(Mask):
     """Queries may attend to real tokens, not to padding.
 
     Args:
@@ -164,7 +155,7 @@ class Padding(OfTensors, Mask):  # type: ignore[misc]
 
 
 @dataclass(frozen=True, eq=False)
-class KeyRanges(OfTensors, Mask):  # type: ignore[misc]
+class KeyRanges(Mask):
     """Query n may attend to keys first[n] ≤ m < end[n].
 
     Uses: a sequence of several documents, each of which attends only to itself; a prefix with
@@ -235,7 +226,7 @@ class KeyRanges(OfTensors, Mask):  # type: ignore[misc]
 
 
 @dataclass(frozen=True, eq=False)
-class Dense(OfTensors, Mask):  # type: ignore[misc]
+class Dense(Mask):
     """A boolean tensor or NumPy array that broadcasts to (..., N, M), True = may attend."""
 
     table: Tensor
@@ -260,7 +251,7 @@ class Dense(OfTensors, Mask):  # type: ignore[misc]
 
 
 @dataclass(frozen=True, eq=False)
-class Packed(OfTensors, Mask):  # type: ignore[misc]
+class Packed(Mask):
     """A boolean table stored as bits, in an eighth of the memory; `Packed.of(table)` packs it.
 
     >>> table = torch.tensor([[True, False, True], [True, True, True]])

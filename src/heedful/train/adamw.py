@@ -16,8 +16,7 @@ def _undecorated(method: Callable) -> Any:
 class AdamW(torch.optim.AdamW):
     """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101), by torch's fused function.
 
-    torch's class imports the compiler at its first use, which raised the processor time of a run of
-    190 steps (12 × 64 tokens, one thread) to 1.14 times (median of three pairs).
+    torch's own class imports the compiler at its first use, which a short run notices.
 
     Args:
         groups: dictionaries with `params` and any of the settings below, for this group only.

@@ -69,8 +69,10 @@ class Muon(AdamW):
         """Update each parameter by its gradient; `closure` is ignored."""
         groups = self.param_groups
         self.param_groups = [group for group in groups if "parts" not in group]
-        super().step()
-        self.param_groups = groups
+        try:
+            super().step()
+        finally:
+            self.param_groups = groups
         for group in groups:
             if "parts" in group:
                 self._step(group)

@@ -25,7 +25,7 @@ def _delta(head: dict[str, Any]) -> float:
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw Δ of all heads, with a row for each module; `data` as --json prints it."""
+    """Draw Δ of all heads, with a row for each module; `data` is what --json prints."""
     modules = list(dict.fromkeys(head["module"] for head in data["heads"]))
     columns = range(1 + max(head["head"] for head in data["heads"]))
     grid = np.ma.masked_all((len(modules), len(columns)))
@@ -63,10 +63,10 @@ def show(screen: Console, data: dict[str, Any], totals: HeadTotals, count: int |
         titles = ("group", "Δ", "±", "sum of its heads")
         screen.print("", table(titles, zip(*columns, strict=True), range(1, 4)), sep="\n")
     name, plain = data["metric"].rpartition(":")[2], cells([data], "plain")[0]
-    verb = "drop" if name == "logit-difference" else "increase"
+    direction = "drop" if name == "logit-difference" else "increase"
     error = "; ± is the standard error over texts" * ("±" in more)
     lines = [
-        f"Δ: {verb} of {name} ({plain} with all heads) without the head ({data['kind']}); "
+        f"Δ: {direction} of {name} ({plain} with all heads) without the head ({data['kind']}); "
         "positive: the model gets worse",
         f"over {plural(data['texts'], 'text')}, {plural(data['tokens'], 'token')} in "
         f"{plural(data['contexts'], 'context')}{error}",

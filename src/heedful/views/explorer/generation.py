@@ -182,7 +182,7 @@ class Generation:
 
     def _run(self, options: GenerationOptions) -> None:
         """Start or resume generating; a new seed or sampling option resets the random generator."""
-        sampling = dataclasses.replace(options, tokens=1, seed=None)  # how a token is chosen
+        sampling = dataclasses.replace(options, tokens=1, seed=None)  # only how to choose
         changed = sampling != self._sampling
         if self._generator is None or changed or options.seed not in (None, self._seed):
             begins = len(self._text.ids) == self._text.prompt
