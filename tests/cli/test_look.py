@@ -48,7 +48,7 @@ def test_a_page_is_written_and_its_contents_are_reported(recorded, cli, tmp_path
     refused(cli("look", recorded, "--html", page), "already exists", "--overwrite")
     assert page.read_text() == "mine"
     assert cli("look", recorded, "--html", page, "--overwrite")[0] == 0
-    refused(cli("look", "none/here", "a" * 999, "--html", tmp_path), "is a folder", "name of a file")
+    refused(cli("look", "none/here", "a" * 999, "--html", tmp_path), "is a folder", "name of")
     refused(cli("look", "none/here", "a", "--html", tmp_path / "no/a.html"), "No such file")
 
 
