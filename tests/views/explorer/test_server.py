@@ -1,5 +1,6 @@
 """The server: access control, refused requests, and errors that affect no other request."""
 
+import gc
 import http.client
 import os
 import re
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 import small_recordings
 from job_errors import RAISED
+from page_reader import Served
 
 from heedful.errors import TextError
 from heedful.loaded import LoadedGPT
@@ -23,10 +25,9 @@ from heedful.models import GPT, GPTConfig
 from heedful.recording import load
 from heedful.views.explorer import server
 from heedful.views.explorer.access import Guard
-from heedful.views.explorer.catalogue import Catalogue
 from heedful.views.explorer.generation import Generation
-from heedful.views.explorer.handlers import ENDPOINTS, Handlers
-from heedful.views.explorer.server import BODY_LIMIT, Explorer, listening
+from heedful.views.explorer.handlers import ENDPOINTS
+from heedful.views.explorer.server import BODY_LIMIT
 from heedful.views.explorer.wire import unpacked
 
 ROW = "/ask/row?call=0.0.0&heads=0&at=3"
@@ -46,19 +47,9 @@ class Model:
 @contextmanager
 def running(models=None, generation=lambda catalogue: None, recording=None):
     """Run an explorer of one recording on a free port; yield it and its port."""
-    with listening(0) as listener:
-        port = listener.getsockname()[1]
-        catalogue = Catalogue({"one": recording or small_recordings.of_gpt()})
-        explorer = Explorer(Handlers(catalogue), port, models, generation(catalogue))
-        server = explorer.server()
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        while not server.started:
-            time.sleep(0.005)
-        yield explorer, port
-        server.should_exit = True
-        thread.join(10)
-        explorer.worker.shutdown()
+    recordings = {"one": recording or small_recordings.of_gpt()}
+    with Served(recordings, models, generation) as served:
+        yield served.explorer, served.explorer.port
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +84,10 @@ class Browser:
         result = response.status, response.read(), response.headers
         connection.close()
         return result
+
+    def send(self, link, path):
+        lines = [f"{name}: {value}" for name, value in self.headers.items()]
+        link.sendall("\r\n".join([f"GET {path} HTTP/1.1", *lines, "", ""]).encode())
 
     def status(self, *arguments, **headers):
         status, text, _ = self.request(*arguments, **headers)
@@ -246,20 +241,14 @@ def test_a_text_is_recorded_and_a_wrong_text_refused(served, browser):
 def test_a_request_is_cancelled_if_the_browser_disconnects(served, browser, monkeypatch):
     started, go, calls = threading.Event(), threading.Event(), []
 
-    def blocking(handlers, request):
-        started.set()
-        assert go.wait(10)
-        return b""
-
-    monkeypatch.setitem(ENDPOINTS, "small", blocking)
-    monkeypatch.setitem(ENDPOINTS, "scores", lambda handlers, request: calls.append(1) or b"")
+    monkeypatch.setitem(ENDPOINTS, "small", lambda *_: started.set() or (go.wait(10) and b""))
+    monkeypatch.setitem(ENDPOINTS, "scores", lambda *_: calls.append(1) or b"")
     waiting = threading.Thread(target=browser.status, args=["/ask/small"])
     waiting.start()
     assert started.wait(10)
     explorer, port = served
     with socket.create_connection(("127.0.0.1", port)) as client:
-        lines = [f"{name}: {value}" for name, value in browser.headers.items()]
-        client.sendall("\r\n".join(["GET /ask/scores HTTP/1.1", *lines, "", ""]).encode())
+        browser.send(client, "/ask/scores")
         while not explorer.worker._waiting:
             time.sleep(0.005)
         [(_, future)] = explorer.worker._waiting
@@ -271,6 +260,17 @@ def test_a_request_is_cancelled_if_the_browser_disconnects(served, browser, monk
     waiting.join(10)
     assert browser.status(ROW) == 200
     assert not calls
+
+
+def test_the_end_of_the_server_closes_a_connection_that_is_not_read(monkeypatch):
+    monkeypatch.setattr(server, "GRACE", 0.1)
+    monkeypatch.setitem(ENDPOINTS, "small", lambda handlers, request: bytes(50_000_000))
+    with running({"small": Model()}) as (explorer, port):
+        link = socket.create_connection(("127.0.0.1", port), timeout=20)
+        Browser(explorer, port).send(link, "/ask/small")
+        assert link.recv(9)
+    gc.collect()  # a connection that is still open gives a warning, which fails the test
+    link.close()
 
 
 def test_connections_without_a_complete_request_are_closed(monkeypatch):

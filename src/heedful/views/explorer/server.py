@@ -98,7 +98,7 @@ class Explorer:
             log_level="critical", access_log=False, proxy_headers=False, server_header=False,
             limit_concurrency=CONNECTIONS, timeout_graceful_shutdown=GRACE,
         )  # fmt: skip
-        return uvicorn.Server(settings)
+        return ClosingServer(settings)
 
     async def _page(self, request: HTTPRequest) -> Response:
         return HTMLResponse((PAGE / "index.html").read_bytes())
@@ -255,6 +255,17 @@ def serve(
             explorer.server().run(sockets=[listener])
         finally:
             explorer.worker.shutdown()
+
+
+class ClosingServer(uvicorn.Server):
+    """uvicorn's server, which when it ends also closes connections that are still in use."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the server."""
+        await super().shutdown(sockets)
+        for connection in self.server_state.connections:
+            connection.transport.abort()
+        await asyncio.sleep(0)  # the aborted connections are closed
 
 
 class TimedProtocol(H11Protocol):
